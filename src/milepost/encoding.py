@@ -1,0 +1,208 @@
+"""What a position encoding is, and how one is found by its name.
+
+Everything that an encoding does is either per token (linear cost, cacheable, plain PyTorch: the
+hooks of `Encoding`) or pairwise (quadratic: an op of `milepost.ops`). One attention layer serves
+all of them:
+
+    operands = encoding.encode(query, key, value, x=x, positions=positions, state=state)
+    memory = cache.extend(operands.memory)
+    attended = encoding.op(query=operands.query, **memory, **operands.params)
+    out, state = encoding.read(attended, operands=operands, state=state)
+
+Encodings live in `milepost.encodings`, one file each; the folder is the registry. The file
+`cope_alibi.py` holds the encoding `cope-alibi`, and `cope_with_rope.py` holds `cope+rope`.
+"""
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from milepost import ops
+from milepost.errors import UsageError, unknown
+from milepost.ops import dispatch
+
+
+@dataclass(frozen=True)
+class Host:
+    """What an encoding may know of the model it lives in."""
+
+    dim: int
+    layers: int
+    heads: int
+    key_heads: int
+    head_dim: int
+    max_length: int
+
+    @property
+    def group(self) -> int:
+        """Query heads per key head."""
+        return self.heads // self.key_heads
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Where the tokens of one call stand.
+
+    Attributes:
+        index: (S,) or (B, S) integers, the place of each token in its own sequence or document.
+        first: how many tokens the cache holds already. The token in column s is key `first + s`.
+        length: S, how many tokens this call brings.
+        start: (B, S) integers or None, the first key that each token may see (`milepost.ops`).
+    """
+
+    index: Tensor
+    first: int
+    length: int
+    start: Tensor | None = None
+
+    @property
+    def end(self) -> int:
+        """How many keys there are, cached ones included. Every index is smaller."""
+        return self.first + self.length
+
+    def renumbered(self, index: Tensor) -> Self:
+        """The same tokens under other numbers, as randomised positions give them."""
+        return replace(self, index=index)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What `encode` hands to the op, by the names of the op's arguments.
+
+    Attributes:
+        query: (B, H, S, D).
+        memory: tensors of the new tokens with time on axis 2, to be cached.
+        params: everything else that the op takes: tables, slopes, scales.
+    """
+
+    query: Tensor
+    memory: dict[str, Tensor]
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+class Encoding(nn.Module):
+    """A position encoding. Every hook defaults to the identity: as it stands, this is none.
+
+    A subclass overrides the hooks that it needs and states the facts that `milepost encodings`
+    prints. Its constructor takes the host first and then its options, all with defaults.
+    """
+
+    paper: ClassVar[str]
+    changes: ClassVar[str]
+    cached: ClassVar[tuple[str, ...]] = ("key", "value")
+    op: Callable[..., Any] = staticmethod(ops.softmax_attention)
+    op_name: ClassVar[str] = "softmax"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+        self.host = host
+
+    @classmethod
+    def stack(cls, host: Host, **options: Any) -> "list[Encoding]":
+        """The encoding of each layer, first to last: one object for all, unless overridden.
+
+        `each_layer` gives every layer its own. The first layer's object begins the state.
+        """
+        return [cls(host, **options)] * host.layers
+
+    def begin(self, x: Tensor, positions: Positions) -> tuple[Tensor, Any]:
+        """Once, at the embedding: x (B, S, dim) and the state that travels up the layers."""
+        return x, None
+
+    def encode(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        x: Tensor,
+        positions: Positions,
+        state: Any,
+    ) -> Operands:
+        """Per layer, before the op: query (B, H, S, D), key and value (B, G, S, D) of new tokens."""
+        return Operands(query, {"key": key, "value": value})
+
+    def read(self, attended: Any, *, operands: Operands, state: Any) -> tuple[Tensor, Any]:
+        """Per layer, after the op: what it returned -> the heads' output (B, H, S, D), state."""
+        return attended, state
+
+    def carry(self, state: Any, hidden: Tensor) -> Any:
+        """Per layer, after the MLP: its output before the residual (B, S, dim) may move the state."""
+        return state
+
+
+def names() -> tuple[str, ...]:
+    """The names of all encodings, sorted."""
+    folder = import_module("milepost.encodings")
+    return tuple(
+        sorted(
+            module.name.replace("_with_", "+").replace("_", "-")
+            for module in pkgutil.iter_modules(folder.__path__)
+        )
+    )
+
+
+def find(name: str) -> type[Encoding]:
+    """The class of the encoding `name`: the one that its file defines and that has a paper."""
+    if name not in names():
+        raise unknown("encoding", name, names())
+    path = "milepost.encodings." + name.replace("+", "_with_").replace("-", "_")
+    module = import_module(path)
+    found = [
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member) and issubclass(member, Encoding) and member.__module__ == path
+    ]
+    assert len(found) == 1, f"{path} must define exactly one Encoding, got {found}"
+    return found[0]
+
+
+def options(name: str) -> dict[str, Any]:
+    """The options of the encoding `name` with their defaults."""
+    parameters = inspect.signature(find(name)).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+
+
+def build(name: str, host: Host, given: Mapping[str, Any] | None = None) -> list[Encoding]:
+    """The encoding of each layer, first to last; layers that share one hold the same object.
+
+    Raises:
+        UsageError: the name or an option does not exist, or an option's value is not valid.
+    """
+    given = given or {}
+    known = options(name)
+    for option in given:
+        if option not in known:
+            if not known:
+                raise UsageError(
+                    f"encoding {name!r} takes no options, got {option!r}: leave it out"
+                )
+            raise unknown(f"option of encoding {name!r}", option, known)
+    stack = find(name).stack(host, **given)
+    assert len(stack) == host.layers, f"{name}: {len(stack)} encodings for {host.layers} layers"
+    return stack
+
+
+def describe(name: str) -> dict[str, Any]:
+    """Facts about an encoding: name, paper, changes, options, parameters, cached, backends.
+
+    `parameters` is counted on a host of GPT-2's size: 12 layers, 12 heads of 64, 1024 tokens.
+    """
+    kind = find(name)
+    with torch.device("meta"):
+        stack = build(name, Host(768, 12, 12, 12, 64, 1024))
+    return {
+        "name": name,
+        "paper": kind.paper,
+        "changes": kind.changes,
+        "options": options(name),
+        "parameters": sum(p.numel() for p in nn.ModuleList(stack).parameters()),
+        "cached": kind.cached,
+        "backends": dispatch.backends(kind.op_name),
+    }

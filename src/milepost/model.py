@@ -1,0 +1,309 @@
+"""A decoder-only transformer around any encoding: GPT-2, Llama and FoX Pro by settings.
+
+Data flows one way:
+
+    tokens -> embed -> encoding.begin -> blocks (attention, MLP) -> norm -> logits
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args, get_type_hints
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from milepost.attention import Attention
+from milepost.cache import Cache, LayerCache
+from milepost.encoding import Encoding, Host, Positions, build
+from milepost.errors import UsageError, unknown
+from milepost.shapes import shape
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides a model.
+
+    Attributes:
+        vocab_size: number of tokens.
+        dim: width of the residual stream.
+        layers: number of blocks.
+        heads: query heads.
+        key_heads: key and value heads, a divisor of `heads`; `heads` if None.
+        head_dim: width of a head; dim / heads if None.
+        mlp: "gelu" or "relu" (two matrices), or "swiglu" (three).
+        mlp_dim: hidden width of the MLP; 4 · dim if None.
+        norm: "layer" or "rms".
+        norm_place: "pre" (GPT-2, Llama) or "post" (Vaswani et al. 2017; CoPE's counting code).
+        tied: whether input and output embeddings are one matrix.
+        bias: whether linear layers have biases.
+        dropout: probability, on the embedding and on both branches of a block.
+        qk_norm, kv_shift, output_norm, output_gate: parts of the FoX Pro block (`Attention`).
+        window: how many keys a token sees, itself included; all if None.
+        max_length: the longest sequence that tables indexed by token (absolute, relative) cover.
+        encoding: a name from `milepost encodings`.
+        encoding_options: its options.
+        backend: of the ops: "auto", "reference", "native" or "triton".
+        init_std: standard deviation of linear and embedding weights, branches' outputs divided by
+            √(2 · layers) (GPT-2: 0.02). None: PyTorch's default for linear layers, 1/√dim for
+            embeddings (CoPE's released code).
+    """
+
+    vocab_size: int
+    dim: int
+    layers: int
+    heads: int
+    key_heads: int | None = None
+    head_dim: int | None = None
+    mlp: Literal["gelu", "relu", "swiglu"] = "gelu"
+    mlp_dim: int | None = None
+    norm: Literal["layer", "rms"] = "layer"
+    norm_place: Literal["pre", "post"] = "pre"
+    tied: bool = True
+    bias: bool = True
+    dropout: float = 0.0
+    qk_norm: bool = False
+    kv_shift: bool = False
+    output_norm: bool = False
+    output_gate: bool = False
+    window: int | None = None
+    max_length: int = 1024
+    encoding: str = "rope"
+    encoding_options: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = "auto"
+    init_std: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check every setting, so that a mistake is named before anything is built."""
+        for name in ("vocab_size", "dim", "layers", "heads", "max_length"):
+            positive(name, getattr(self, name))
+        for name in ("key_heads", "head_dim", "mlp_dim", "window"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+        hints = get_type_hints(type(self))
+        for name in ("mlp", "norm", "norm_place"):
+            if getattr(self, name) not in get_args(hints[name]):
+                raise unknown(name, str(getattr(self, name)), get_args(hints[name]))
+        if self.key_heads is not None and self.heads % self.key_heads:
+            raise UsageError(
+                f"key_heads must divide heads, got key_heads={self.key_heads} and "
+                f"heads={self.heads}: choose key_heads from the divisors of {self.heads}"
+            )
+        if self.head_dim is None and self.dim % self.heads:
+            raise UsageError(
+                f"heads must divide dim, got dim={self.dim} and heads={self.heads}: "
+                f"choose another number of heads, or set head_dim"
+            )
+        if not 0 <= self.dropout < 1:
+            raise UsageError(f"dropout must be in [0, 1), got {self.dropout}")
+
+    @property
+    def host(self) -> Host:
+        """What the encoding may know of this model."""
+        return Host(
+            dim=self.dim,
+            layers=self.layers,
+            heads=self.heads,
+            key_heads=self.key_heads or self.heads,
+            head_dim=self.head_dim or self.dim // self.heads,
+            max_length=self.max_length,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {**dataclasses.asdict(self), "encoding_options": dict(self.encoding_options)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Config":
+        """The inverse of `to_dict`; an unknown key is a `UsageError`."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        for name in values:
+            if name not in known:
+                raise unknown("model setting", name, known)
+        return cls(**values)
+
+
+def positive(name: str, number: Any) -> None:
+    """`number` is a whole number above 0, or a `UsageError`."""
+    if not isinstance(number, int) or number < 1:
+        raise UsageError(f"{name} must be a whole number above 0, got {number!r}")
+
+
+class MLP(nn.Module):
+    """W₂ act(W₁ x), or for SwiGLU W₂ (silu(W_g x) ⊙ W₁ x)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden = config.mlp_dim or 4 * config.dim
+        activations: dict[str, Callable[[Tensor], Tensor]]
+        activations = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+        self.activation = activations[config.mlp]
+        self.gate = nn.Linear(config.dim, hidden, config.bias) if config.mlp == "swiglu" else None
+        self.up = nn.Linear(config.dim, hidden, config.bias)
+        self.down = nn.Linear(hidden, config.dim, config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """X (B, S, dim) -> (B, S, dim)."""
+        if self.gate is None:
+            return self.down(self.activation(self.up(x)))
+        return self.down(self.activation(self.gate(x)) * self.up(x))
+
+
+class Block(nn.Module):
+    """Attention and MLP, each with its residual and its norm."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.attention = Attention(
+            config.host,
+            bias=config.bias,
+            qk_norm=config.qk_norm,
+            kv_shift=config.kv_shift,
+            output_norm=config.output_norm,
+            output_gate=config.output_gate,
+            backend=config.backend,
+        )
+        self.mlp = MLP(config)
+        self.attention_norm = make_norm(config)
+        self.mlp_norm = make_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.pre_norm = config.norm_place == "pre"
+
+    def forward(
+        self, x: Tensor, encoding: Encoding, positions: Positions, state: Any, cache: LayerCache
+    ) -> tuple[Tensor, Any]:
+        """X (B, S, dim) and the encoding's state, one layer up."""
+        normed = self.attention_norm(x) if self.pre_norm else x
+        attended, state = self.attention(normed, encoding, positions, state, cache)
+        x = x + self.dropout(attended)
+        if not self.pre_norm:
+            x = self.attention_norm(x)
+        hidden = self.mlp(self.mlp_norm(x) if self.pre_norm else x)
+        state = encoding.carry(state, hidden)
+        x = x + self.dropout(hidden)
+        return (x if self.pre_norm else self.mlp_norm(x)), state
+
+
+def make_norm(config: Config) -> nn.Module:
+    """The norm that the configuration names."""
+    if config.norm == "rms":
+        return nn.RMSNorm(config.dim, eps=1e-6)
+    return nn.LayerNorm(config.dim, bias=config.bias)
+
+
+class Decoder(nn.Module):
+    """A causal language model.
+
+    The stack of encodings stands beside the stack of blocks: layer i uses
+    `encodings[layer_encoding[i]]`, and layers that share an encoding share its module.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.dim)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = make_norm(config) if config.norm_place == "pre" else nn.Identity()
+        self.unembedding = nn.Linear(config.dim, config.vocab_size, bias=False)
+        self.dropout = nn.Dropout(config.dropout)
+        self.initialise()
+        if config.tied:
+            self.unembedding.weight = self.embedding.weight
+        stack = build(config.encoding, config.host, config.encoding_options)
+        distinct = list(dict.fromkeys(stack))
+        self.encodings = nn.ModuleList(distinct)
+        self.layer_encoding = [distinct.index(encoding) for encoding in stack]
+
+    def initialise(self) -> None:
+        """Draw the model's own weights; an encoding draws its own."""
+        std = self.config.init_std
+        nn.init.normal_(self.embedding.weight, std=std or self.config.dim**-0.5)
+        if std is None:
+            return
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                branch_end = name.endswith(("attention.output", "mlp.down"))
+                depth = math.sqrt(2 * self.config.layers) if branch_end else 1.0
+                nn.init.normal_(module.weight, std=std / depth)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        cache: Cache | None = None,
+        padding: Tensor | None = None,
+        documents: Tensor | None = None,
+    ) -> Tensor:
+        """Logits of the token after each one.
+
+        Args:
+            tokens: (B, S) integers.
+            cache: of the tokens before these; it is extended by these.
+            padding: (B,) integers, how many tokens at the left of each row are padding. With a
+                cache, give it at every call. What comes out at padding means nothing.
+            documents: (B, S) integers, equal for tokens of one packed document; neighbours in a
+                row only see their own document. Not with a cache.
+
+        Returns:
+            (B, S, vocab_size).
+
+        Raises:
+            UsageError: an argument has a wrong shape or dtype, or tokens lie past the end of a
+                learned table.
+        """
+        positions = self.positions(tokens, cache, padding, documents)
+        if cache is None:
+            cache = Cache()
+        encodings = [cast(Encoding, self.encodings[i]) for i in self.layer_encoding]
+        x, state = encodings[0].begin(self.embedding(tokens), positions)
+        x = self.dropout(x)
+        for i, (block, encoding) in enumerate(zip(self.blocks, encodings, strict=True)):
+            x, state = block(x, encoding, positions, state, cache.layers[i])
+        cache.length = positions.end
+        return self.unembedding(self.norm(x))
+
+    def positions(
+        self,
+        tokens: Tensor,
+        cache: Cache | None,
+        padding: Tensor | None,
+        documents: Tensor | None,
+    ) -> Positions:
+        """Where `tokens` stand, from what the caller said of padding and documents."""
+        if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
+            raise UsageError(
+                f"tokens must be an integer tensor (batch, time), "
+                f"got {tokens.dtype} of shape {shape(tokens)}"
+            )
+        B, S = tokens.shape
+        first = 0 if cache is None else cache.length
+        column = torch.arange(first, first + S, device=tokens.device)
+        index, start = column, None
+        if padding is not None and documents is not None:
+            raise UsageError("give padding or documents, not both: packed rows have no padding")
+        if padding is not None:
+            if padding.shape != (B,) or padding.dtype.is_floating_point:
+                raise UsageError(
+                    f"padding must be an integer tensor (batch,) = ({B},), "
+                    f"got {padding.dtype} of shape {shape(padding)}"
+                )
+            start = padding[:, None].expand(B, S)
+            index = (column - start).clamp(min=0)
+        if documents is not None:
+            if documents.shape != tokens.shape or first:
+                raise UsageError(
+                    f"documents must have the shape of tokens, {shape(tokens)}, and come without "
+                    f"a cache, got {shape(documents)} after {first} cached tokens"
+                )
+            begins = torch.ones_like(documents, dtype=torch.bool)
+            begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+            start = torch.where(begins, column, 0).cummax(dim=1).values
+            index = column - start
+        if self.config.window is not None:
+            earliest = (column - self.config.window + 1).clamp(min=0).expand(B, S)
+            start = earliest if start is None else torch.maximum(start, earliest)
+        return Positions(index=index, first=first, length=S, start=start)

@@ -1,0 +1,74 @@
+"""Which implementation of an op runs: the one place that imports a backend.
+
+A backend is a folder beside this file with one module per op, each with a function `attend` that
+takes the op's operands, checked, and does the work. A fused backend's module also has
+`refusal(**operands) -> str | None`, the reason why it cannot take these operands. Adding a fused
+kernel is adding a file: `auto` finds it by its name.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milepost.errors import UsageError, unknown
+
+FUSED = ("triton", "native")  # fastest first; `auto` falls back to the reference
+DEVICES = {"triton": "cuda", "native": "cpu"}
+
+
+@cache
+def implementation(backend: str, op: str) -> Any:
+    """The module of `op` in `backend`, or None where there is none."""
+    folder = f"milepost.ops.{backend}"
+    if find_spec(folder) is None or find_spec(f"{folder}.{op}") is None:
+        return None
+    return import_module(f"{folder}.{op}")
+
+
+def backends(op: str) -> tuple[str, ...]:
+    """The fused backends that have a kernel for `op`."""
+    return tuple(name for name in FUSED if implementation(name, op) is not None)
+
+
+def refusal(backend: str, op: str, operands: dict[str, Any]) -> str | None:
+    """Why `backend` cannot run `op` on these operands; None if it can."""
+    device = operands["query"].device.type
+    if device != DEVICES[backend]:
+        return f"needs {DEVICES[backend]} tensors, got {device}"
+    module = implementation(backend, op)
+    if module is None:
+        return f"has no kernel for {op}_attention in this release"
+    return module.refusal(**operands)
+
+
+def choose(op: str, backend: str, operands: dict[str, Any]) -> Callable[..., Any]:
+    """The function to call: the named backend's, or with `auto` the fastest that accepts."""
+    if backend == "auto":
+        for name in FUSED:
+            if refusal(name, op, operands) is None:
+                return implementation(name, op).attend
+    elif backend in FUSED:
+        reason = refusal(backend, op, operands)
+        if reason is not None:
+            raise UsageError(
+                f"{backend} refused: {reason}; backend='auto' takes the fastest that accepts"
+            )
+        return implementation(backend, op).attend
+    elif backend != "reference":
+        raise unknown("backend", backend, ("auto", "reference", *FUSED))
+    return implementation("reference", op).attend
+
+
+def run(op: str, backend: str, **operands: Any) -> Any:
+    """Run `op` on checked operands, outside autocast: an op chooses its own precision."""
+    attend = choose(op, backend, operands)
+    query: Tensor = operands["query"]
+    if not torch.is_autocast_enabled(query.device.type):
+        return attend(**operands)
+    with torch.autocast(query.device.type, enabled=False):
+        return attend(**operands)

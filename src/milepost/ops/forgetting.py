@@ -1,0 +1,56 @@
+"""Softmax attention with a forget gate (Lin et al. 2025, FoX)."""
+
+from torch import Tensor
+
+from milepost.errors import UsageError
+from milepost.ops import dispatch
+from milepost.shapes import check_attention, check_shape
+
+
+def forgetting_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_f: Tensor,
+    *,
+    scale: float | None = None,
+    start: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Forgetting attention (arXiv 2503.02130, Eqs. 4 to 6).
+
+        s_ij = scale · q_i·k_j + Σ_{l=j+1}^{i} log f_l = scale · q_i·k_j + Λ_i − Λ_j
+
+    The gate of token l stands between l and everything older, so a token's own gate does not
+    weaken the token itself. Λ, the running sum of log f, is differenced in fp64, so that
+    precision does not decay with the length.
+
+    Args:
+        query, key, value, scale, start, backend: as in `softmax_attention`.
+        log_f: (B, H, T), one gate per *query* head, finite and ≤ 0 (not checked; log f = 0
+            everywhere is plain attention). fp32, or the dtype of `query`.
+
+    Returns:
+        (B, H, S, V) in the dtype of `value`.
+
+    Raises:
+        UsageError: a shape, dtype or device does not fit, or the named backend refuses.
+    """
+    check_attention(query, key, value, start)
+    if not log_f.dtype.is_floating_point or log_f.device != query.device:
+        raise UsageError(
+            f"log_f must be floating and on the device of query, {query.device}, "
+            f"got {log_f.dtype} on {log_f.device}"
+        )
+    B, H = query.shape[:2]
+    check_shape("log_f", log_f, (B, H, key.shape[2]), axes="(batch, query heads, keys)")
+    return dispatch.run(
+        "forgetting",
+        backend,
+        query=query,
+        key=key,
+        value=value,
+        log_f=log_f,
+        scale=scale,
+        start=start,
+    )

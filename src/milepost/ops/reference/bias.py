@@ -1,0 +1,29 @@
+"""s_ij = scale · q_i·k_j + b, then softmax."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from milepost.ops.reference.pairs import (
+    content_logits,
+    distances,
+    precise,
+    scale_or_default,
+    softmax_sum,
+    visible,
+)
+
+
+def attend(
+    query: Float[Tensor, "B H S D"],
+    key: Float[Tensor, "B G T D"],
+    value: Float[Tensor, "B G T V"],
+    bias: Float[Tensor, "..."],
+    scale: float | None,
+    start: Int[Tensor, "B S"] | None,
+) -> Float[Tensor, "B H S V"]:
+    """Attention with a bias table or a dense bias: `milepost.ops.bias_attention`."""
+    S, T = query.shape[2], key.shape[2]
+    logits = content_logits(query, key, scale_or_default(scale, query))
+    if bias.ndim == 2:
+        bias = bias[:, distances(S, T, query.device).clamp(0, bias.shape[1] - 1)]
+    return softmax_sum(logits + precise(bias), visible(S, T, start, query.device), value)

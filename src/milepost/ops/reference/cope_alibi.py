@@ -1,0 +1,36 @@
+"""s_ij = scale · q_i·k_j + m_h · p_ij, p the sum of the gates from the key to the query."""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from milepost.ops.reference.cope import positions
+from milepost.ops.reference.pairs import (
+    content_logits,
+    precise,
+    scale_or_default,
+    softmax_sum,
+    visible,
+)
+
+
+def attend(
+    query: Float[Tensor, "B H S D"],
+    key: Float[Tensor, "B G T D"],
+    value: Float[Tensor, "B G T V"],
+    slopes: Float[Tensor, " H"],
+    gate_keys: Float[Tensor, "B G T D"] | None,
+    scale: float | None,
+    gate_scale: float | None,
+    start: Int[Tensor, "B S"] | None,
+) -> Float[Tensor, "B H S V"]:
+    """CoPE with slopes: `milepost.ops.cope_alibi_attention`."""
+    scale = scale_or_default(scale, query)
+    seen = visible(query.shape[2], key.shape[2], start, query.device)
+    position = positions(
+        query,
+        key if gate_keys is None else gate_keys,
+        scale if gate_scale is None else gate_scale,
+        seen,
+    )
+    logits = content_logits(query, key, scale) + precise(slopes)[:, None, None] * position
+    return softmax_sum(logits, seen, value)
