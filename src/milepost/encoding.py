@@ -91,11 +91,20 @@ class Encoding(nn.Module):
 
     A subclass overrides the hooks that it needs and states the facts that `milepost encodings`
     prints. Its constructor takes the host first and then its options, all with defaults.
+
+    Attributes:
+        paper: authors, year and arXiv number.
+        changes: what it changes of plain attention, in a few words.
+        cached: the names of the tensors that it remembers of each token.
+        variants: sets of options that the shared examination tries beside the defaults.
+        op: the pairwise part, a function of `milepost.ops`.
+        op_name: that function's module, by which fused kernels are found.
     """
 
     paper: ClassVar[str]
     changes: ClassVar[str]
     cached: ClassVar[tuple[str, ...]] = ("key", "value")
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ()
     op: Callable[..., Any] = staticmethod(ops.softmax_attention)
     op_name: ClassVar[str] = "softmax"
 
@@ -104,10 +113,16 @@ class Encoding(nn.Module):
         self.host = host
 
     @classmethod
+    def options(cls) -> dict[str, Any]:
+        """The options with their defaults: those of the constructor, unless overridden."""
+        parameters = inspect.signature(cls).parameters.values()
+        return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    @classmethod
     def stack(cls, host: Host, **options: Any) -> "list[Encoding]":
         """The encoding of each layer, first to last: one object for all, unless overridden.
 
-        `each_layer` gives every layer its own. The first layer's object begins the state.
+        The first layer's object begins the state.
         """
         return [cls(host, **options)] * host.layers
 
@@ -125,7 +140,7 @@ class Encoding(nn.Module):
         positions: Positions,
         state: Any,
     ) -> Operands:
-        """Per layer, before the op: query (B, H, S, D), key and value (B, G, S, D) of new tokens."""
+        """Per layer, before the op: query (B, H, S, D), key, value (B, G, S, D) of new tokens."""
         return Operands(query, {"key": key, "value": value})
 
     def read(self, attended: Any, *, operands: Operands, state: Any) -> tuple[Tensor, Any]:
@@ -133,7 +148,7 @@ class Encoding(nn.Module):
         return attended, state
 
     def carry(self, state: Any, hidden: Tensor) -> Any:
-        """Per layer, after the MLP: its output before the residual (B, S, dim) may move the state."""
+        """Per layer, after the MLP, given its output before the residual (B, S, dim)."""
         return state
 
 
@@ -165,8 +180,7 @@ def find(name: str) -> type[Encoding]:
 
 def options(name: str) -> dict[str, Any]:
     """The options of the encoding `name` with their defaults."""
-    parameters = inspect.signature(find(name)).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+    return find(name).options()
 
 
 def build(name: str, host: Host, given: Mapping[str, Any] | None = None) -> list[Encoding]:

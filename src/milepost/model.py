@@ -33,7 +33,7 @@ class Config:
         heads: query heads.
         key_heads: key and value heads, a divisor of `heads`; `heads` if None.
         head_dim: width of a head; dim / heads if None.
-        mlp: "gelu" or "relu" (two matrices), or "swiglu" (three).
+        mlp: "gelu" or "relu" (two matrices), "swiglu" or "geglu" (three, one a gate).
         mlp_dim: hidden width of the MLP; 4 · dim if None.
         norm: "layer" or "rms".
         norm_place: "pre" (GPT-2, Llama) or "post" (Vaswani et al. 2017; CoPE's counting code).
@@ -57,7 +57,7 @@ class Config:
     heads: int
     key_heads: int | None = None
     head_dim: int | None = None
-    mlp: Literal["gelu", "relu", "swiglu"] = "gelu"
+    mlp: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"
     mlp_dim: int | None = None
     norm: Literal["layer", "rms"] = "layer"
     norm_place: Literal["pre", "post"] = "pre"
@@ -132,15 +132,16 @@ def positive(name: str, number: Any) -> None:
 
 
 class MLP(nn.Module):
-    """W₂ act(W₁ x), or for SwiGLU W₂ (silu(W_g x) ⊙ W₁ x)."""
+    """W₂ act(W₁ x), or with a gate W₂ (act(W_g x) ⊙ W₁ x)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden = config.mlp_dim or 4 * config.dim
         activations: dict[str, Callable[[Tensor], Tensor]]
-        activations = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}
+        activations = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu, "geglu": F.gelu}
         self.activation = activations[config.mlp]
-        self.gate = nn.Linear(config.dim, hidden, config.bias) if config.mlp == "swiglu" else None
+        gated = config.mlp in ("swiglu", "geglu")
+        self.gate = nn.Linear(config.dim, hidden, config.bias) if gated else None
         self.up = nn.Linear(config.dim, hidden, config.bias)
         self.down = nn.Linear(hidden, config.dim, config.bias)
 

@@ -9,6 +9,7 @@ Query i (0 … S−1) stands at key i + T − S: queries are aligned to the end 
 training (S = T), decoding (S = 1) and chunked prefill are one op.
 """
 
+import torch
 from torch import Tensor
 
 from milepost.errors import UsageError
@@ -92,6 +93,21 @@ def check_start(start: Tensor, query: Tensor) -> None:
         raise UsageError(
             f"start must be on the device of query, {query.device}, got {start.device}"
         )
+
+
+def parameter(name: str, tensor: Tensor, query: Tensor) -> Tensor:
+    """A table, slope or gate in the precision of sums: fp32, or fp64 for fp64 queries.
+
+    Parameters may be of any floating dtype: under autocast a table is fp32 beside bf16 queries.
+    """
+    if not tensor.dtype.is_floating_point:
+        raise UsageError(f"{name} must be floating, got {tensor.dtype}: convert it with .float()")
+    if tensor.device != query.device:
+        raise UsageError(
+            f"{name} must be on the device of query, {query.device}, got {tensor.device}: "
+            f"move it with .to()"
+        )
+    return tensor.to(torch.promote_types(query.dtype, torch.float32))
 
 
 def check_table(name: str, table: Tensor, query: Tensor) -> None:

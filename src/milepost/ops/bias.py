@@ -4,7 +4,7 @@ from torch import Tensor
 
 from milepost.errors import UsageError
 from milepost.ops import dispatch
-from milepost.shapes import check_attention, check_floating, shape
+from milepost.shapes import check_attention, parameter, shape
 
 
 def bias_attention(
@@ -34,7 +34,7 @@ def bias_attention(
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
     check_attention(query, key, value, start)
-    check_floating(query=query, bias=bias)
+    bias = parameter("bias", bias, query)
     B, H, S, _ = query.shape
     T = key.shape[2]
     table = bias.ndim == 2 and bias.shape[0] == H and bias.shape[1] >= 1

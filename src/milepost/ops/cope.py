@@ -10,7 +10,14 @@ from torch import Tensor
 
 from milepost.errors import UsageError
 from milepost.ops import dispatch
-from milepost.shapes import check_attention, check_floating, check_shape, check_table, shape
+from milepost.shapes import (
+    check_attention,
+    check_floating,
+    check_shape,
+    check_table,
+    parameter,
+    shape,
+)
 
 
 def check_gate_keys(gate_keys: Tensor | None, query: Tensor, key: Tensor) -> None:
@@ -73,14 +80,14 @@ def cope_attention(
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
     check_attention(query, key, value, start)
-    check_floating(query=query, table=table)
+    table = parameter("table", table, query)
     check_table("table", table, query)
     check_gate_keys(gate_keys, query, key)
     if position_query is not None:
         check_floating(query=query, position_query=position_query)
         check_shape("position_query", position_query, tuple(query.shape), axes="that of query")
     if relative_table is not None:
-        check_floating(query=query, relative_table=relative_table)
+        relative_table = parameter("relative_table", relative_table, query)
         check_table("relative_table", relative_table, query)
     return dispatch.run(
         "cope",
@@ -126,7 +133,7 @@ def cope_alibi_attention(
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
     check_attention(query, key, value, start)
-    check_floating(query=query, slopes=slopes)
+    slopes = parameter("slopes", slopes, query)
     check_shape("slopes", slopes, (query.shape[1],), axes="(heads,)")
     check_gate_keys(gate_keys, query, key)
     return dispatch.run(
@@ -176,7 +183,9 @@ def cope_mlp_attention(
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
     check_attention(query, key, value, start)
-    check_floating(query=query, weight_in=weight_in, bias_in=bias_in, weight_out=weight_out)
+    weight_in = parameter("weight_in", weight_in, query)
+    bias_in = parameter("bias_in", bias_in, query)
+    weight_out = parameter("weight_out", weight_out, query)
     if weight_in.ndim != 1 or weight_in.shape != bias_in.shape:
         raise UsageError(
             f"weight_in and bias_in must both have shape (hidden,), "

@@ -2,9 +2,8 @@
 
 from torch import Tensor
 
-from milepost.errors import UsageError
 from milepost.ops import dispatch
-from milepost.shapes import check_attention, check_shape
+from milepost.shapes import check_attention, check_shape, parameter
 
 
 def forgetting_attention(
@@ -28,7 +27,7 @@ def forgetting_attention(
     Args:
         query, key, value, scale, start, backend: as in `softmax_attention`.
         log_f: (B, H, T), one gate per *query* head, finite and ≤ 0 (not checked; log f = 0
-            everywhere is plain attention). fp32, or the dtype of `query`.
+            everywhere is plain attention).
 
     Returns:
         (B, H, S, V) in the dtype of `value`.
@@ -37,11 +36,7 @@ def forgetting_attention(
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
     check_attention(query, key, value, start)
-    if not log_f.dtype.is_floating_point or log_f.device != query.device:
-        raise UsageError(
-            f"log_f must be floating and on the device of query, {query.device}, "
-            f"got {log_f.dtype} on {log_f.device}"
-        )
+    log_f = parameter("log_f", log_f, query)
     B, H = query.shape[:2]
     check_shape("log_f", log_f, (B, H, key.shape[2]), axes="(batch, query heads, keys)")
     return dispatch.run(

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from milepost.ops import dispatch
-from milepost.shapes import check_attention, check_floating, check_table
+from milepost.shapes import check_attention, check_table, parameter
 
 
 def relative_attention(
@@ -36,7 +36,7 @@ def relative_attention(
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
     check_attention(query, key, value, start)
-    check_floating(query=query, table=table)
+    table = parameter("table", table, query)
     check_table("table", table, query)
     return dispatch.run(
         "relative",

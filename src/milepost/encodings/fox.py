@@ -1,0 +1,63 @@
+"""The Forgetting Transformer: a gate on each token lets older ones fade.
+
+Lin, Nikishin, He, Courville 2025, "Forgetting Transformer: Softmax Attention with a Forget
+Gate", arXiv 2503.02130.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from milepost import ops
+from milepost.encoding import Encoding, Host, Operands, Positions
+
+
+class Fox(Encoding):
+    """f_t = σ(w_f·x_t + b_f), s_ij = q_i·k_j / √D + Σ_{l=j+1}^{i} log f_l.
+
+    One gate for each query head and token, from the attention's input. The FoX *Pro* block
+    (QK-norm, token shift of keys and values, output norm and gate) is not part of the encoding:
+    it is four settings of the model, which any encoding may use.
+
+    Implementations start differently: the authors' and flash-linear-attention's with b_f = 0
+    (f ≈ 0.5, so that a token has faded to 1/1000 after ten others), x-transformers' with b_f = 5
+    (f ≈ 0.993).
+
+    Options:
+        bias: b_f at the start.
+        std: standard deviation of w_f at the start; 0.02 in the authors' code.
+    """
+
+    paper = "Lin et al. 2025, arXiv 2503.02130"
+    changes = "adds the log of the forget gates between key and query"
+    cached = ("key", "value", "log_f")
+    op = staticmethod(ops.forgetting_attention)
+    op_name = "forgetting"
+
+    def __init__(self, host: Host, *, bias: float = 0.0, std: float = 0.02) -> None:
+        super().__init__(host)
+        self.gate = nn.Linear(host.dim, host.heads)
+        nn.init.normal_(self.gate.weight, std=std)
+        nn.init.constant_(self.gate.bias, bias)
+
+    @classmethod
+    def stack(cls, host: Host, **options: Any) -> list[Encoding]:
+        """A gate of its own for each layer."""
+        return [cls(host, **options) for _ in range(host.layers)]
+
+    def encode(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        x: Tensor,
+        positions: Positions,
+        state: Any,
+    ) -> Operands:
+        """Compute the new tokens' gates, (B, H, S), in fp32 at least."""
+        logits = self.gate(x).mT
+        log_f = F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))
+        return Operands(query, {"key": key, "value": value, "log_f": log_f})

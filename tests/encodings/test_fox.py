@@ -1,0 +1,35 @@
+"""FoX: the gate that the encoding computes (the attention is tested with the op)."""
+
+import torch
+
+from milepost.encoding import Host, Positions, build
+
+HOST = Host(dim=16, layers=2, heads=4, key_heads=2, head_dim=4, max_length=32)
+
+
+def gates(layer, x):
+    q, k = torch.randn(2, 4, 5, 4, dtype=x.dtype), torch.randn(2, 2, 5, 4, dtype=x.dtype)
+    positions = Positions(torch.arange(5), 0, 5)
+    return layer.encode(q, k, k, x=x, positions=positions, state=None).memory["log_f"]
+
+
+def test_the_gate_is_a_sigmoid_of_a_projection_for_each_query_head():
+    layer = build("fox", HOST, {"bias": 0.5})[0].double()
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
+    log_f = gates(layer, x)
+    assert log_f.shape == (2, 4, 5)
+    for h in range(4):
+        f = torch.sigmoid(x @ layer.gate.weight[h] + layer.gate.bias[h])
+        torch.testing.assert_close(log_f[:, h], f.log(), rtol=0, atol=1e-12)
+
+
+def test_it_starts_as_the_authors_do():
+    torch.manual_seed(0)
+    layer = build("fox", Host(512, 1, 64, 64, 8, 32))[0]
+    assert not layer.gate.bias.any()
+    assert abs(layer.gate.weight.std().item() - 0.02) < 0.001  # 32768 draws: sd of sd 8e-5
+
+
+def test_gates_are_in_fp32_whatever_the_model_is_in():
+    layer = build("fox", HOST)[0].bfloat16()
+    assert gates(layer, torch.randn(2, 5, 16).bfloat16()).dtype == torch.float32

@@ -1,0 +1,166 @@
+"""The decoder: its settings, its shapes, its start, and what it refuses."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from milepost.cache import Cache
+from milepost.errors import UsageError
+from milepost.model import MLP, Config, Decoder
+from milepost.presets import MODELS
+
+SMALL = {"vocab_size": 11, "dim": 16, "layers": 2, "heads": 4, "max_length": 32}
+
+
+def decoder(**settings):
+    torch.manual_seed(0)
+    return Decoder(Config(**{**SMALL, **settings})).eval()
+
+
+@pytest.fixture
+def tokens():
+    return torch.randint(11, (3, 8), generator=torch.Generator().manual_seed(0))
+
+
+def test_logits_have_a_row_for_each_token(tokens):
+    assert decoder()(tokens).shape == (3, 8, 11)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_a_block_is_its_equation(norm, place, tokens):
+    model = decoder(norm=norm, norm_place=place, layers=1, encoding="none", dropout=0.3)
+    block, x = model.blocks[0], model.embedding(tokens)
+    positions = model.positions(tokens, None, None, None)
+
+    def attend(y):
+        return block.attention(y, model.encodings[0], positions, None, Cache().layers[0])[0]
+
+    if place == "pre":
+        x = x + attend(block.attention_norm(x))
+        x = model.norm(x + block.mlp(block.mlp_norm(x)))
+    else:
+        x = block.attention_norm(x + attend(x))
+        x = block.mlp_norm(x + block.mlp(x))
+    expected = x @ model.embedding.weight.mT
+    torch.testing.assert_close(model(tokens), expected)
+    kinds = {type(m) for m in block.modules() if isinstance(m, nn.LayerNorm | nn.RMSNorm)}
+    assert kinds == {nn.LayerNorm if norm == "layer" else nn.RMSNorm}
+
+
+@pytest.mark.parametrize("kind", ["gelu", "relu", "swiglu", "geglu"])
+def test_an_mlp_is_its_equation(kind):
+    mlp, x = MLP(Config(**SMALL, mlp=kind, mlp_dim=24)), torch.randn(2, 16)
+    act = {
+        "gelu": lambda y: y * 0.5 * (1 + torch.erf(y / math.sqrt(2))),
+        "relu": lambda y: y.clamp(min=0),
+        "swiglu": lambda y: y * torch.sigmoid(y),
+    }[kind.replace("geglu", "gelu")]
+    up = x @ mlp.up.weight.mT + mlp.up.bias
+    hidden = act(up) if mlp.gate is None else act(x @ mlp.gate.weight.mT + mlp.gate.bias) * up
+    torch.testing.assert_close(mlp(x), hidden @ mlp.down.weight.mT + mlp.down.bias)
+
+
+def test_tied_embeddings_are_one_matrix():
+    tied, untied = decoder(), decoder(tied=False)
+    assert tied.unembedding.weight is tied.embedding.weight
+    assert untied.unembedding.weight is not untied.embedding.weight
+
+
+def test_without_bias_there_is_none():
+    names = [n for n, _ in decoder(bias=False).named_parameters()]
+    assert not [n for n in names if n.endswith("bias")]
+
+
+def test_dropout_acts_in_training_only(tokens):
+    model = decoder(dropout=0.5)
+    assert torch.equal(model(tokens), model(tokens))
+    model.train()
+    assert not torch.equal(model(tokens), model(tokens))
+
+
+def test_gpt2_initialisation():
+    model = decoder(dim=256, layers=8, init_std=0.02)
+    block = model.blocks[3]
+    assert block.mlp.up.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    for end in (block.mlp.down, block.attention.output):
+        assert end.weight.std().item() == pytest.approx(0.02 / 4, rel=0.02)
+        assert not end.bias.any()
+
+
+def test_grouped_keys_are_smaller():
+    block = decoder(key_heads=2).blocks[0].attention
+    assert block.key.weight.shape == block.value.weight.shape == (8, 16)
+    assert block.query.weight.shape == (16, 16)
+
+
+def test_head_dim_may_differ_from_dim_over_heads(tokens):
+    model = decoder(head_dim=6, heads=3)
+    assert model.blocks[0].attention.query.weight.shape == (18, 16)
+    assert model(tokens).shape == (3, 8, 11)
+
+
+def test_a_dictionary_makes_the_same_configuration():
+    config = Config(**SMALL, encoding="cope", encoding_options={"p_max": 9})
+    assert Config.from_dict(config.to_dict()) == config
+    with pytest.raises(UsageError, match="unknown model setting 'layer': did you mean 'layers'"):
+        Config.from_dict({**config.to_dict(), "layer": 2})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 15}, "heads must divide dim, got dim=15 and heads=4"),
+        ({"key_heads": 3}, "key_heads must divide heads, got key_heads=3 and heads=4"),
+        ({"layers": 0}, "layers must be a whole number above 0, got 0"),
+        ({"heads": 2.0}, "heads must be a whole number above 0, got 2.0"),
+        ({"window": 0}, "window must be a whole number above 0, got 0"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"mlp": "swigloo"}, "did you mean 'swiglu'"),
+        ({"norm": "layernorm"}, "did you mean 'layer'"),
+        ({"norm_place": "before"}, "unknown norm_place 'before'"),
+        ({"encoding": "rop"}, "did you mean 'rope'"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        decoder(**settings)
+
+
+def test_bad_calls_are_refused(tokens):
+    model = decoder()
+    with pytest.raises(UsageError, match=r"tokens must be an integer tensor .* torch.float32"):
+        model(tokens.float())
+    with pytest.raises(UsageError, match=r"got torch.int64 of shape \(8,\)"):
+        model(tokens[0])
+    with pytest.raises(UsageError, match=r"padding must be an integer tensor \(batch,\) = \(3,\)"):
+        model(tokens, padding=torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(UsageError, match="documents must have the shape of tokens"):
+        model(tokens, documents=torch.zeros(3, 7, dtype=torch.int64))
+    with pytest.raises(UsageError, match="not both"):
+        model(tokens, padding=torch.zeros(3, dtype=torch.int64), documents=torch.zeros_like(tokens))
+    with pytest.raises(UsageError, match="triton refused: needs cuda tensors, got cpu"):
+        decoder(backend="triton")(tokens)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_preset_builds(name):
+    with torch.device("meta"):
+        model = Decoder(Config(vocab_size=1000, **MODELS[name]))
+    assert len(model.blocks) == MODELS[name]["layers"]
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "millions"),
+    [
+        ("text/cope-124m", 50257, 123.7),  # CoPE, Table 5: relative and CoPE models
+        ("text/tape-155m", 32000, 162.4),  # TAPE, Table 3: RoPE has 154.89 · 2^20
+        ("text/llama-2-7b", 32000, 6738.4),  # Llama 2
+    ],
+)
+def test_presets_have_the_papers_numbers_of_parameters(name, vocabulary, millions):
+    with torch.device("meta"):
+        model = Decoder(Config(vocab_size=vocabulary, **{**MODELS[name], "encoding": "rope"}))
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
