@@ -14,15 +14,24 @@ from milepost.ops.reference.pairs import (
 from milepost.ops.reference.relative import distance_logits
 
 
-def positions(
+def content_and_positions(
     query: Float[Tensor, "B H S D"],
-    gate_keys: Float[Tensor, "B G T D"],
-    gate_scale: float,
+    key: Float[Tensor, "B G T D"],
+    gate_keys: Float[Tensor, "B G T D"] | None,
+    scale: float | None,
+    gate_scale: float | None,
     seen: Bool[Tensor, "#B 1 S T"],
-) -> Float[Tensor, "B H S T"]:
-    """p_ij = Σ_{k=j}^{i} σ(gate_scale · q_i·g_k), over the keys seen."""
-    gates = content_logits(query, gate_keys, gate_scale).sigmoid()
-    return suffix_sum(gates.masked_fill(~seen, 0))
+) -> tuple[Float[Tensor, "B H S T"], Float[Tensor, "B H S T"]]:
+    """scale · q_i·k_j, and p_ij = Σ_{k=j}^{i} σ(gate_scale · q_i·g_k) over the keys seen."""
+    scale = scale_or_default(scale, query)
+    content = gate_logits = content_logits(query, key, scale)
+    if gate_keys is not None or gate_scale not in (None, scale):
+        gate_logits = content_logits(
+            query,
+            key if gate_keys is None else gate_keys,
+            scale if gate_scale is None else gate_scale,
+        )
+    return content, suffix_sum(gate_logits.sigmoid().masked_fill(~seen, 0))
 
 
 def interpolate(
@@ -31,8 +40,7 @@ def interpolate(
     """z at a real position, from its values at the whole numbers on either side."""
     position = position.clamp(max=z.shape[-1] - 1)
     floor, ceil = position.detach().floor().long(), position.detach().ceil().long()
-    weight = position - floor
-    return z.gather(-1, ceil) * weight + z.gather(-1, floor) * (1 - weight)
+    return z.gather(-1, floor).lerp(z.gather(-1, ceil), position - floor)
 
 
 def attend(
@@ -50,18 +58,12 @@ def attend(
 ) -> Float[Tensor, "B H S V"]:
     """CoPE: `milepost.ops.cope_attention`."""
     S, T = query.shape[2], key.shape[2]
-    scale = scale_or_default(scale, query)
     seen = visible(S, T, start, query.device)
-    position = positions(
-        query,
-        key if gate_keys is None else gate_keys,
-        scale if gate_scale is None else gate_scale,
-        seen,
-    )
+    content, position = content_and_positions(query, key, gate_keys, scale, gate_scale, seen)
     if position_query is None:
         position_query = query
     z = position_scale * precise(position_query) @ precise(table).mT
-    logits = content_logits(query, key, scale) + interpolate(z, position)
+    logits = content + interpolate(z, position)
     if relative_table is not None:
         logits = logits + distance_logits(position_query, relative_table, T)
     return softmax_sum(logits, seen, value)

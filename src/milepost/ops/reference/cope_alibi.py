@@ -3,14 +3,8 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from milepost.ops.reference.cope import positions
-from milepost.ops.reference.pairs import (
-    content_logits,
-    precise,
-    scale_or_default,
-    softmax_sum,
-    visible,
-)
+from milepost.ops.reference.cope import content_and_positions
+from milepost.ops.reference.pairs import precise, softmax_sum, visible
 
 
 def attend(
@@ -24,13 +18,7 @@ def attend(
     start: Int[Tensor, "B S"] | None,
 ) -> Float[Tensor, "B H S V"]:
     """CoPE with slopes: `milepost.ops.cope_alibi_attention`."""
-    scale = scale_or_default(scale, query)
     seen = visible(query.shape[2], key.shape[2], start, query.device)
-    position = positions(
-        query,
-        key if gate_keys is None else gate_keys,
-        scale if gate_scale is None else gate_scale,
-        seen,
-    )
-    logits = content_logits(query, key, scale) + precise(slopes)[:, None, None] * position
+    content, position = content_and_positions(query, key, gate_keys, scale, gate_scale, seen)
+    logits = content + precise(slopes)[:, None, None] * position
     return softmax_sum(logits, seen, value)

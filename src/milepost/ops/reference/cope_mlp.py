@@ -3,14 +3,8 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from milepost.ops.reference.cope import positions
-from milepost.ops.reference.pairs import (
-    content_logits,
-    precise,
-    scale_or_default,
-    softmax_sum,
-    visible,
-)
+from milepost.ops.reference.cope import content_and_positions
+from milepost.ops.reference.pairs import precise, softmax_sum, visible
 
 
 def attend(
@@ -27,17 +21,11 @@ def attend(
     start: Int[Tensor, "B S"] | None,
 ) -> Float[Tensor, "B H S V"]:
     """CoPE with a network: `milepost.ops.cope_mlp_attention`."""
-    scale = scale_or_default(scale, query)
     seen = visible(query.shape[2], key.shape[2], start, query.device)
-    position = positions(
-        query,
-        key if gate_keys is None else gate_keys,
-        scale if gate_scale is None else gate_scale,
-        seen,
-    )
+    content, position = content_and_positions(query, key, gate_keys, scale, gate_scale, seen)
     if max_position is not None:
         position = position.clamp(max=max_position)
-    logits = content_logits(query, key, scale)
+    logits = content
     # One hidden unit at a time: all at once would take N times the memory of the logits.
     share = precise(query) @ precise(weight_out).mT  # [B, H, S, N]
     for n, (weight, bias) in enumerate(zip(precise(weight_in), precise(bias_in), strict=True)):

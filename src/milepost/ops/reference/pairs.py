@@ -16,7 +16,9 @@ def per_query_head(
     tensor: Float[Tensor, "B G T X"], query: Float[Tensor, "B H S D"]
 ) -> Float[Tensor, "B H T X"]:
     """Keys or values of G heads, repeated for the H / G query heads that share each of them."""
-    return precise(tensor).repeat_interleave(query.shape[1] // tensor.shape[1], dim=1)
+    group = query.shape[1] // tensor.shape[1]
+    tensor = precise(tensor)
+    return tensor if group == 1 else tensor.repeat_interleave(group, dim=1)
 
 
 def scale_or_default(scale: float | None, query: Tensor) -> float:
@@ -52,9 +54,11 @@ def softmax_sum(
     value: Float[Tensor, "B G T V"],
 ) -> Float[Tensor, "B H S V"]:
     """Σ_j softmax_j(logits) v_j over the keys seen; zeros where none is."""
+    # Finite, so that a row which sees no key has a softmax, and gradients, before it is zeroed.
     lowest = torch.finfo(logits.dtype).min
-    weights = logits.masked_fill(~seen, lowest).softmax(-1).masked_fill(~seen, 0)
-    return (weights @ per_query_head(value, logits)).to(value.dtype)
+    weights = logits.masked_fill(~seen, lowest).softmax(-1)
+    out = weights @ per_query_head(value, logits)
+    return out.masked_fill(~seen.any(-1, keepdim=True), 0).to(value.dtype)
 
 
 def suffix_sum(x: Float[Tensor, "B H S T"]) -> Float[Tensor, "B H S T"]:
