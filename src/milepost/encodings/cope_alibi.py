@@ -69,7 +69,6 @@ class CopeAlibi(Encoding):
         state: Any,
     ) -> Operands:
         """Hand over the slopes."""
-        slopes = self.learned
-        if slopes is None:
-            slopes = torch.tensor(self.fixed, device=query.device)
+        fixed = self.learned is None
+        slopes = torch.tensor(self.fixed, device=query.device) if fixed else self.learned
         return Operands(query, {"key": key, "value": value}, {"slopes": slopes})

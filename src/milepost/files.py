@@ -1,0 +1,93 @@
+"""Files written whole or not at all, and read with errors that name the remedy.
+
+A reader of a path written here finds the old content or the new, never a part of either, whenever
+the writer dies: the bytes go to a temporary file in the same folder, are forced to the disk, and
+take the name by one `os.replace`.
+"""
+
+import errno
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from milepost.errors import UsageError
+
+# the temporary files' ending, for whoever tidies up after a process that was killed
+PARTIAL = ".partial"
+
+REMEDIES = {
+    errno.ENOSPC: "free some space, or choose a path on another disk",
+    errno.EDQUOT: "free some of your quota, or choose a path on another disk",
+    errno.EACCES: "choose a path that you may write to",
+    errno.EPERM: "choose a path that you may write to",
+    errno.EROFS: "choose a path that you may write to",
+    errno.ENOTDIR: "a part of the path is a file: choose another path",
+    errno.EEXIST: "a part of the path is a file: choose another path",
+    errno.EISDIR: "the path is a folder: name a file in it",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+
+
+def cannot_write(path: Path, error: OSError) -> UsageError:
+    """The error for a path that the system would not let us write."""
+    remedy = REMEDIES.get(error.errno or 0, "check the path and the disk it is on")
+    return UsageError(f"cannot write {path}: {error.strerror or error}; {remedy}")
+
+
+def cannot_read(path: Path, error: OSError) -> UsageError:
+    """The error for a path that the system would not let us read."""
+    return UsageError(
+        f"cannot read {path}: {error.strerror or error}; check the path, and that it may be read"
+    )
+
+
+def write_whole(path: Path, writer: Callable[[BinaryIO], object]) -> None:
+    """Write what `writer` writes, whole or not at all; folders on the way are made."""
+    # the process and thread are in the name, so that two writers of one path do not mix
+    owner = f"{os.getpid()}-{threading.get_ident()}"
+    partial = path.with_name(f".{path.name}.{owner}{PARTIAL}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(partial, "wb") as file:
+                writer(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the folder's entries to the disk: until then a power cut may undo the new name."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON; a number that JSON cannot hold (NaN, infinity) is refused."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def read_json(path: Path) -> Any:
+    """The value in the JSON file at `path`."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except ValueError as error:
+        raise UsageError(
+            f"{path} is damaged, it is not JSON ({error}); restore it from a copy, or delete it "
+            "and make it again"
+        ) from error

@@ -1,0 +1,35 @@
+"""Where a run happens, and a random state of its own there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from milepost.errors import UsageError
+
+
+def choose(name: str | None) -> torch.device:
+    """The device of that name; the first GPU, or else the CPU, if None."""
+    if name is None:
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        # asks for the device as well as for its name
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(
+            f"device {name!r} cannot be used here ({str(error).splitlines()[0]}): give 'cpu', or "
+            "'cuda' where torch finds a GPU"
+        ) from error
+
+
+@contextmanager
+def randomness_of(seed: int, device: torch.device) -> Iterator[None]:
+    """Within, torch's generators are those of a process begun with `seed`; without, untouched."""
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng([device] if cuda else []):
+        # torch.manual_seed would reach the generators of all other devices too
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -1,0 +1,169 @@
+"""How each task is trained at each scale: the one place where those numbers live.
+
+`paper` repeats the publication as far as it says; `mini` is a smaller task and model that a CPU
+core trains in half a minute, and that still tells the encodings apart. `milepost train` and the
+studies both start from here.
+
+What the publications leave open, and what stands here instead:
+- Flip-flop (CoPE, arXiv 2405.18719, appendix C): "8 GPUs with batch size 16" is taken as 16 in
+  all; the weight decay is that of Liu et al. (arXiv 2306.00946), 0.1.
+- Selective copy: optimizer, batch and learning rate are those of Mamba's generator (arXiv
+  2312.00752), 64 and 1e-4; CoPE states 100k steps.
+- Counting: CoPE's released code, 100 epochs over 10,000 sequences, Adam 7e-5 constant, no clipping.
+- CoPE's number of positions is stated for language modelling only; the released counting code
+  uses as many as the context has tokens, and so do the three recipes at paper scale. That code
+  also divides q·e[p] by √D, which Listing 1 does not; only the counting recipe does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from milepost import presets, tasks
+from milepost.encoding import options
+from milepost.errors import unknown
+from milepost.training.settings import Settings
+
+SCALES = ("mini", "paper")
+
+# `task_settings`: where the task differs from the paper's. `options`: for the encodings that have
+# them. `test_sequences`: how many of each test set are used; the paper's numbers where absent.
+_RECIPES: dict[str, dict[str, Any]] = {
+    "flip-flop/mini": {
+        "task_settings": {"length": 64},
+        "options": {"p_max": 31},
+        "test_sequences": 256,
+        "training": {
+            "steps": 300,
+            "batch": 64,
+            "optimizer": "adamw",
+            "lr": 3e-3,
+            "weight_decay": 0.1,
+            "schedule": "linear",
+            "evaluate_every": 25,
+        },
+    },
+    "flip-flop/paper": {
+        "options": {"p_max": 512},
+        "training": {
+            "steps": 10_000,
+            "batch": 16,
+            "optimizer": "adamw",
+            "lr": 3e-4,
+            "weight_decay": 0.1,
+            "schedule": "linear",
+            "evaluate_every": 500,
+        },
+    },
+    "selective-copy/mini": {
+        "task_settings": {"data": 24, "blanks": 24},
+        "options": {"p_max": 31},
+        "test_sequences": 512,
+        "training": {
+            "steps": 400,
+            "batch": 64,
+            "optimizer": "adamw",
+            "lr": 3e-3,
+            "weight_decay": 0.1,
+            "schedule": "linear",
+            "evaluate_every": 50,
+        },
+    },
+    "selective-copy/paper": {
+        "options": {"p_max": 768},
+        "training": {
+            "steps": 100_000,
+            "batch": 64,
+            "optimizer": "adamw",
+            "lr": 1e-4,
+            "weight_decay": 0.1,
+            "schedule": "linear",
+            "evaluate_every": 2_000,
+        },
+    },
+    "counting/mini": {
+        "task_settings": {"max_steps": 64, "pass_weight": 20, "trim": 128},
+        "options": {"p_max": 31},
+        "test_sequences": 1000,
+        "training": {
+            "steps": 1100,
+            "batch": 64,
+            "optimizer": "adamw",
+            "lr": 1.5e-3,
+            "weight_decay": 0.1,
+            "schedule": "linear",
+            "evaluate_every": 100,
+        },
+    },
+    "counting/paper": {
+        "options": {"p_max": 512, "convention": "released"},
+        "training": {
+            "steps": 15_700,
+            "batch": 64,
+            "optimizer": "adam",
+            "lr": 7e-5,
+            "schedule": "constant",
+            "clip": None,
+            "train_sequences": 10_000,
+            "evaluate_every": 785,
+        },
+    },
+}
+
+
+def settings(
+    task: str,
+    scale: str,
+    encoding: str,
+    seed: int = 0,
+    *,
+    task_settings: Mapping[str, Any] | None = None,
+    encoding_options: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Settings:
+    """The settings of a run; whatever is given replaces what the recipe says."""
+    recipe = find(task, scale)
+    task_settings = {**recipe.get("task_settings", {}), **(task_settings or {})}
+    built = tasks.build(task, **task_settings)
+    longest = max(test_set.task.max_length for test_set in built.test_sets().values())
+    return Settings(
+        **{
+            "task": task,
+            "task_settings": task_settings,
+            # a table of absolute positions must cover the longest test sequence
+            "model": {**presets.model(f"{task}/{scale}"), "max_length": longest, **(model or {})},
+            "encoding": encoding,
+            "encoding_options": {
+                **{
+                    name: recipe["options"][name]
+                    for name in options(encoding)
+                    if name in recipe["options"]
+                },
+                **(encoding_options or {}),
+            },
+            "seed": seed,
+            **recipe["training"],
+            **changes,
+        }
+    )
+
+
+def test_sequences(task: str, scale: str) -> dict[str, int]:
+    """How many sequences of each test set a run of this scale is tested on."""
+    recipe = find(task, scale)
+    test_sets = tasks.build(task, **recipe.get("task_settings", {})).test_sets()
+    return {
+        name: recipe.get("test_sequences", test_set.sequences)
+        for name, test_set in test_sets.items()
+    }
+
+
+def find(task: str, scale: str) -> dict[str, Any]:
+    """The recipe itself."""
+    if scale not in SCALES:
+        raise unknown("scale", scale, SCALES)
+    if task not in tasks.names():
+        raise unknown("task", task, tasks.names())
+    return _RECIPES[f"{task}/{scale}"]
