@@ -14,19 +14,27 @@ from torch import Tensor
 
 from milepost.errors import UsageError
 
+FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 def shape(tensor: Tensor) -> str:
     """A shape as errors print it: `(2, 4, 16, 64)`."""
     return str(tuple(tensor.shape))
 
 
+def check_dtype(name: str, tensor: Tensor) -> None:
+    """`tensor` holds floating numbers, of a kind that can be added up."""
+    if tensor.dtype not in FLOATING:
+        raise UsageError(
+            f"{name} must be float16, bfloat16, float32 or float64, got {tensor.dtype}: "
+            f"convert it with .float()"
+        )
+
+
 def check_floating(**tensors: Tensor) -> None:
     """Every tensor has the floating dtype and the device of the first, or a `UsageError`."""
     (first_name, first), *others = tensors.items()
-    if not first.dtype.is_floating_point:
-        raise UsageError(
-            f"{first_name} must be floating, got {first.dtype}: convert it with .float()"
-        )
+    check_dtype(first_name, first)
     for name, tensor in others:
         if tensor.dtype != first.dtype:
             raise UsageError(
@@ -42,7 +50,8 @@ def check_floating(**tensors: Tensor) -> None:
 
 def check_shape(name: str, tensor: Tensor, *expected: tuple[int, ...], axes: str) -> None:
     """`tensor` has one of the `expected` shapes; `axes` names them in the error."""
-    if tuple(tensor.shape) not in expected:
+    # `in` would be wrong under torch.compile once a length is a variable
+    if not any(tensor.shape == fitting for fitting in expected):
         wanted = " or ".join(map(str, expected))
         raise UsageError(f"{name} must have shape {axes} = {wanted}, got {shape(tensor)}")
 
@@ -84,9 +93,10 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, start: Tensor | N
 def check_start(start: Tensor, query: Tensor) -> None:
     """`start` is an integer tensor (B, S) on the device of `query`."""
     B, _, S, _ = query.shape
-    if start.dtype.is_floating_point or start.dtype.is_complex:
+    if start.dtype not in (torch.int32, torch.int64):
         raise UsageError(
-            f"start must hold integers (the first key that each query may see), got {start.dtype}"
+            f"start must be int32 or int64 (the first key that each query may see), "
+            f"got {start.dtype}: convert it with .long()"
         )
     check_shape("start", start, (B, S), axes="(batch, queries)")
     if start.device != query.device:
@@ -100,8 +110,7 @@ def parameter(name: str, tensor: Tensor, query: Tensor) -> Tensor:
 
     Parameters may be of any floating dtype: under autocast a table is fp32 beside bf16 queries.
     """
-    if not tensor.dtype.is_floating_point:
-        raise UsageError(f"{name} must be floating, got {tensor.dtype}: convert it with .float()")
+    check_dtype(name, tensor)
     if tensor.device != query.device:
         raise UsageError(
             f"{name} must be on the device of query, {query.device}, got {tensor.device}: "

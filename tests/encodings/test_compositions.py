@@ -57,9 +57,10 @@ def test_fox_with_gates_open_is_rope(tokens):
     torch.testing.assert_close(both(tokens), one(tokens), rtol=0, atol=1e-12)
 
 
-def test_cope_with_rope_does_not_depend_on_absolute_positions(tokens):
-    """The position table meets the unrotated query; the rotated one would break this."""
-    decoder = model("cope+rope")
+@pytest.mark.parametrize("gates", [{}, {"sep_keys": True}, {"val_gates": True}])
+def test_cope_with_rope_does_not_depend_on_absolute_positions(gates, tokens):
+    """Table and gate keys meet the unrotated query; the rotated one would break this."""
+    decoder = model("cope+rope", gates)
     shake(decoder)
     rope = decoder.encodings[0].rope
     begin = rope.begin
@@ -82,3 +83,14 @@ def test_layers_after_the_first_may_have_the_other_part_alone():
     decoder = model("cope+rope", {"first_layer_only": True})
     kinds = [type(decoder.encodings[i]).__name__ for i in decoder.layer_encoding]
     assert kinds == ["CopeWithRope", "Rope"]
+
+
+@pytest.mark.parametrize(("convention", "scale"), [("equations", 1.0), ("listing", 0.5)])
+def test_the_relative_term_is_scaled_as_the_content_is(convention, scale, tokens):
+    decoder = model("cope+relative", {"convention": convention})
+    layer = decoder.encodings[0]
+    q = torch.randn(2, 4, 15, 4).double()
+    positions = decoder.positions(tokens, None, None, None)
+    operands = layer.encode(q, q, q, x=q, positions=positions, state=None)
+    expected = scale * layer.relative.table[:15]
+    torch.testing.assert_close(operands.params["relative_table"], expected)

@@ -43,7 +43,9 @@ def test_learned_slopes_start_at_zero_one_for_each_head_and_layer():
     [
         ({"slopes": "halfing"}, "did you mean 'halving'"),
         ({"sign": 0}, "sign must be -1"),
-        ({"first": 0}, "first must be above 0"),
+        ({"slopes": "halving", "first": 0}, "first must be above 0"),
+        ({"first": 2}, "first is the first slope of slopes='halving', got slopes='alibi'"),
+        ({"slopes": "learned", "sign": 1}, "sign is of fixed slopes"),
     ],
 )
 def test_bad_options_are_refused(options, message):

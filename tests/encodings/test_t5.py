@@ -30,10 +30,10 @@ def test_buckets_are_as_defined(count: int, max_distance: int) -> None:
     assert got.tolist() == [bucket(d, count, max_distance) for d in range(301)]
 
 
-def test_the_defaults_are_t5s() -> None:
+def test_the_defaults_are_t5s_buckets() -> None:
     got = buckets(torch.tensor([0, 15, 16, 18, 19, 112, 113, 128, 10_000]), 32, 128)
     assert got.tolist() == [0, 15, 16, 16, 17, 30, 31, 31, 31]
-    assert T5.options() == {"buckets": 32, "max_distance": 128, "scale": 1.0}
+    assert T5.options() == {"buckets": 32, "max_distance": 128, "scale": None}
 
 
 def test_the_bias_is_the_buckets_number() -> None:
@@ -46,7 +46,7 @@ def test_the_bias_is_the_buckets_number() -> None:
             assert bias[h, d] == encoding.table[h, bucket(d, 6, 12)]
     query, key = torch.zeros(1, 4, 2, 4), torch.zeros(1, 2, 2, 4)
     operands = encoding.encode(query, key, key, x=x, positions=positions, state=bias)
-    assert operands.params == {"bias": bias, "scale": 1.0}
+    assert operands.params == {"bias": bias, "scale": None}
 
 
 def test_all_layers_share_one_bias() -> None:

@@ -34,7 +34,7 @@ def only_first(stack: list[Encoding]) -> list[Encoding]:
 
 
 class Cope(Encoding):
-    """g_ij = σ(q_i·k_j), p_ij = min(Σ_{k=j}^{i} g_ik, p_max), s_ij = q_i·k_j + q_i·e[p_ij].
+    """g_ij = σ(q_i·k_j), p_ij = min(Σ_{k=j}^{i} g_ik, p_max), s_ij = q_i·k_j / √D + q_i·e[p_ij].
 
     e is a table of p_max + 1 vectors, shared by the heads, linearly interpolated, and zero at
     the start, so that a fresh model has no position encoding at all. `milepost.ops.cope_attention`

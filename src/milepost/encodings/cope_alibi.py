@@ -15,12 +15,12 @@ from milepost.errors import UsageError, unknown
 
 
 class CopeAlibi(Encoding):
-    """s_ij = q_i·k_j + m_h · p_ij, p_ij = Σ_{k=j}^{i} σ(q_i·k_k).
+    """s_ij = q_i·k_j / √D + m_h · p_ij, p_ij = Σ_{k=j}^{i} σ(q_i·k_k / √D).
 
-    Eq. 10 prints +m·p with positive slopes, which favours what is *far*: no key could then
-    outweigh an older one of the same content, and the paper's own 0.0% on flip-flop (Table 7)
-    would be out of reach. ALiBi, which it says to follow, subtracts. So do we; `sign=1` is Eq. 10
-    to the letter.
+    Eq. 10 prints +m·p with positive slopes, which favours what is *far*: within a layer no key
+    could then outweigh an older one of the same content, as flip-flop asks and the paper's 0.0%
+    (Table 7) suggests. ALiBi, which it says to follow, subtracts. So do we; `sign=1` is Eq. 10 to
+    the letter.
 
     Options:
         slopes: "alibi" (Press et al. 2022, Table 8), "halving" (first, first/2, first/4, …, the
@@ -43,6 +43,10 @@ class CopeAlibi(Encoding):
             raise UsageError(f"sign must be -1 (favour the recent) or 1 (Eq. 10), got {sign!r}")
         if first <= 0:
             raise UsageError(f"first must be above 0, got {first!r}: sign gives the direction")
+        if slopes != "halving" and first != 1:
+            raise UsageError(f"first is the first slope of slopes='halving', got slopes={slopes!r}")
+        if slopes == "learned" and sign != -1:
+            raise UsageError("sign is of fixed slopes: learned ones find their own, from 0")
         self.learned: nn.Parameter | None = None
         if slopes == "learned":
             self.learned = nn.Parameter(torch.zeros(host.heads))

@@ -15,12 +15,13 @@ from milepost.errors import UsageError
 
 
 class CopeMlp(Encoding):
-    """s_ij = q_i·k_j + q_i·e(p_ij), e(p) = Σ_n relu(w_n p + b_n) u_n.
+    """s_ij = q_i·k_j / √D + q_i·e(p_ij), e(p) = Σ_n relu(w_n p + b_n) u_n.
 
     The paper says "an N-dimensional MLP layer" and no more. Here it has one hidden layer of N
     units with ReLU, shared by the heads. Its kinks start spread over 0 … p_max and its output
-    starts at zero, as CoPE's table does. It costs N multiplications per pair of tokens: the paper
-    reports 30 to 50 times CoPE's time and memory.
+    starts at zero, as CoPE's table does. Positions stop at `p_max`, as CoPE's do. It costs N
+    multiplications per pair of tokens: the paper reports 30 to 50 times the memory and run time
+    "compared with regular positional encodings".
 
     Options:
         hidden: N, the width of the network; 64 in Table 7.

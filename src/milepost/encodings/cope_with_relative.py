@@ -15,7 +15,8 @@ from milepost.encodings.relative import Relative
 class CopeWithRelative(Encoding):
     """s_ij = (q_i·k_j + q_i·r[i − j]) / √D + q_i·e[p_ij], gates from q_i·k_j alone.
 
-    That gates do not see the distances is the authors' released code's choice.
+    That gates do not see the distances, and that r is scaled as q·k is, are the choices of the
+    authors' released code.
 
     Options: those of `cope` and of `relative`.
     """
@@ -54,8 +55,7 @@ class CopeWithRelative(Encoding):
         state: Any,
     ) -> Operands:
         """Hand over both tables."""
-        call = {"x": x, "positions": positions, "state": state}
-        counted = self.cope.encode(query, key, value, **call)
-        distance = self.relative.encode(query, key, value, **call).params["table"]
-        params = {**counted.params, "relative_table": distance}
+        counted = self.cope.encode(query, key, value, x=x, positions=positions, state=state)
+        scale = counted.params.get("scale", self.host.head_dim**-0.5)
+        params = {**counted.params, "relative_table": self.relative.rows(positions.end) * scale}
         return Operands(counted.query, counted.memory, params)

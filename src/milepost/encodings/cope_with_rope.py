@@ -17,6 +17,7 @@ class CopeWithRope(Encoding):
 
     The paper does not say which query meets the position table. The rotated one would make the
     term depend on the token's absolute index, which neither encoding does; it is the unrotated.
+    So it is that meets the gate keys of sep-keys and val-gates, which are not rotated either.
 
     Options: those of `cope` and of `rope`.
     """

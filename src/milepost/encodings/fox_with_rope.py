@@ -1,6 +1,6 @@
 """FoX beside RoPE: rotated queries and keys, and forget gates on top.
 
-Lin et al. 2025, arXiv 2503.02130, which finds that FoX does not need it (section 4.5).
+Lin et al. 2025, arXiv 2503.02130, which compares FoX with and without it.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Stick-breaking attention: the newest key takes its share of a stick, then the next oldest.
 
-Tan, Shen, Yang, Courville, Panda 2024, "Scaling Stick-Breaking Attention: An Efficient
+Tan et al. 2024, "Scaling Stick-Breaking Attention: An Efficient
 Implementation and In-depth Study", arXiv 2410.17980.
 """
 

@@ -33,9 +33,9 @@ def buckets(distance: Tensor, count: int, max_distance: int) -> Tensor:
 class T5(Encoding):
     """s_ij = scale · q_i·k_j + b[h, bucket(i − j)], b shared by all layers.
 
-    T5 does not divide by √D: it starts W_q smaller instead. A model whose W_q starts at the
-    usual size has logits √D times larger, and may want `scale=None`. b starts at N(0, 1/dim), as in
-    Hugging Face transformers. TAPE's baseline has a table for each layer and 64 buckets.
+    T5 itself does not divide by √D: it starts W_q that much smaller instead. Here W_q starts at
+    the usual size, and so the logits are divided; `scale=1.0` is T5's own. b starts at N(0, 1/dim),
+    as in Hugging Face transformers. TAPE's baseline has a table for each layer and 64 buckets.
 
     Options:
         buckets: how many.
@@ -47,7 +47,7 @@ class T5(Encoding):
     changes = "adds a learned b[bucket(i − j)] to the logits"
     op = staticmethod(ops.bias_attention)
     op_name = "bias"
-    variants = ({"scale": None}, {"buckets": 6, "max_distance": 12})
+    variants = ({"scale": 1.0}, {"buckets": 6, "max_distance": 12})
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class T5(Encoding):
         *,
         buckets: int = 32,
         max_distance: int = 128,
-        scale: float | None = 1.0,
+        scale: float | None = None,
     ) -> None:
         super().__init__(host)
         if not isinstance(buckets, int) or buckets < 2:

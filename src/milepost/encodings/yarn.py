@@ -53,7 +53,8 @@ class Yarn(Rope):
 
     Options:
         factor: s, the length to reach over the length trained on.
-        original_length: L; the model's `max_length` if None.
+        original_length: L; if None `max_length` / factor, which makes the model's `max_length` the
+            length to reach.
         beta_fast, beta_slow: turns from which on a pair is kept, and up to which interpolated; the
             paper's β and α.
         ramp: "rotations" (the paper) or "dimensions" (the code).
@@ -85,7 +86,9 @@ class Yarn(Rope):
         if ramp not in ("rotations", "dimensions"):
             raise unknown("ramp", str(ramp), ("rotations", "dimensions"))
         self.factor = factor
-        self.length = length_or(host.max_length, "original_length", original_length)
+        self.length = length_or(
+            math.ceil(host.max_length / factor), "original_length", original_length
+        )
         self.beta_fast = beta_fast
         self.beta_slow = beta_slow
         self.ramp = ramp

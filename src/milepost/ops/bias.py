@@ -25,7 +25,7 @@ def bias_attention(
     Args:
         query, key, value, scale, start, backend: as in `softmax_attention`.
         bias: a table (H, N), whose last entry stands for every distance past its end, or a dense
-            (B or 1, H or 1, S, T) tensor, where only entries at j ≤ i are read.
+            (B or 1, H or 1, S, T) tensor, where only entries at j ≤ i are read. −inf hides a pair.
 
     Returns:
         (B, H, S, V) in the dtype of `value`.

@@ -65,8 +65,9 @@ def cope_attention(
         table: e, (P + 1, D) shared by the heads or (H, P + 1, D).
         gate_keys: (B, G, T, D), keys that only the gates use: a projection of their own
             (sep-keys) or the values (val-gates). `key` if None.
-        position_query: (B, H, S, D), queries that only z uses. `query` if None. A rotated query
-            would make z depend on the token's absolute index; pass the unrotated one here.
+        position_query: (B, H, S, D), queries that meet the tables, and `gate_keys` where they
+            are given; `query` if None. Beside a rotary encoding these are the unrotated ones:
+            a rotated query would make all of that depend on the token's absolute index.
         relative_table: (R + 1, D) or (H, R + 1, D): adds q_i·r[min(i − j, R)], position encoding
             by token distance beside the contextual one ("CoPE + Relative", Table 5). Gates do
             not see it. It uses `position_query` too, and is not scaled.

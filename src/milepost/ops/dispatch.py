@@ -2,14 +2,15 @@
 
 A backend is a folder beside this file with one module per op, each with a function `attend` that
 takes the op's operands, checked, and does the work. A fused backend's module also has
-`refusal(**operands) -> str | None`, the reason why it cannot take these operands. Adding a fused
-kernel is adding a file: `auto` finds it by its name.
+`refusal(**operands) -> str | None`, the reason why it cannot take these operands, and imports
+everywhere: what its machine lacks is such a reason. Adding a fused kernel is adding a file: `auto`
+finds it by its name.
 """
 
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import Any
 
 import torch
@@ -21,13 +22,22 @@ FUSED = ("triton", "native")  # fastest first; `auto` falls back to the referenc
 DEVICES = {"triton": "cuda", "native": "cpu"}
 
 
-@cache
+def modules(backend: str) -> dict[str, Any]:
+    """The modules of a backend by their names; none where it has no folder."""
+    folder = f"{__package__}.{backend}"
+    if find_spec(folder) is None:
+        return {}
+    names = [module.name for module in iter_modules(import_module(folder).__path__)]
+    return {name: import_module(f"{folder}.{name}") for name in names}
+
+
+# Found once, at import: torch.compile cannot trace an import
+MODULES = {backend: modules(backend) for backend in ("reference", *FUSED)}
+
+
 def implementation(backend: str, op: str) -> Any:
     """The module of `op` in `backend`, or None where there is none."""
-    folder = f"milepost.ops.{backend}"
-    if find_spec(folder) is None or find_spec(f"{folder}.{op}") is None:
-        return None
-    return import_module(f"{folder}.{op}")
+    return MODULES[backend].get(op)
 
 
 def backends(op: str) -> tuple[str, ...]:

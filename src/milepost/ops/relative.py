@@ -16,7 +16,7 @@ def relative_attention(
     start: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Relative position encoding on keys (Shaw et al. 2018, Eq. 3; CoPE paper, Eq. 1).
+    """Relative position encoding on keys (Shaw et al. 2018, Eq. 4; CoPE paper, Eq. 1).
 
         s_ij = scale · q_i·k_j + q_i·e[min(i − j, P)]
 

@@ -7,8 +7,9 @@ studies both start from here.
 What the publications leave open, and what stands here instead:
 - Flip-flop (CoPE, arXiv 2405.18719, appendix C): "8 GPUs with batch size 16" is taken as 16 in
   all; the weight decay is that of Liu et al. (arXiv 2306.00946), 0.1.
-- Selective copy: optimizer, batch and learning rate are those of Mamba's generator (arXiv
-  2312.00752), 64 and 1e-4; CoPE states 100k steps.
+- Selective copy: batch and learning rate are those of Mamba's experiment (arXiv 2312.00752), 64
+  and 1e-4; CoPE states 100k steps. AdamW, its weight decay and the linear decay are flip-flop's.
+- Gradients of norm above 1 are scaled down in both, as is usual; neither says so.
 - Counting: CoPE's released code, 100 epochs over 10,000 sequences, Adam 7e-5 constant, no clipping.
 - CoPE's number of positions is stated for language modelling only; the released counting code
   uses as many as the context has tokens, and so do the three recipes at paper scale. That code

@@ -26,4 +26,6 @@ def attend(
     logits = content_logits(query, key, scale_or_default(scale, query))
     if bias.ndim == 2:
         bias = bias[:, distances(S, T, query.device).clamp(0, bias.shape[1] - 1)]
-    return softmax_sum(logits + precise(bias), visible(S, T, start, query.device), value)
+    # A row that −inf hides altogether is a row that sees no key, not one that sees them all
+    seen = visible(S, T, start, query.device) & (bias != float("-inf"))
+    return softmax_sum(logits + precise(bias), seen, value)

@@ -17,21 +17,24 @@ from milepost.ops.reference.relative import distance_logits
 def content_and_positions(
     query: Float[Tensor, "B H S D"],
     key: Float[Tensor, "B G T D"],
+    gate_query: Float[Tensor, "B H S D"],
     gate_keys: Float[Tensor, "B G T D"] | None,
     scale: float | None,
     gate_scale: float | None,
     seen: Bool[Tensor, "#B 1 S T"],
 ) -> tuple[Float[Tensor, "B H S T"], Float[Tensor, "B H S T"]]:
-    """scale · q_i·k_j, and p_ij = Σ_{k=j}^{i} σ(gate_scale · q_i·g_k) over the keys seen."""
+    """scale · q_i·k_j, and p_ij = Σ_{k=j}^{i} σ(gate_scale · q_i·g_k) over the keys seen.
+
+    `gate_query` is q in the gates of `gate_keys`; without these, gates see q_i·k_j itself.
+    """
     scale = scale_or_default(scale, query)
+    gate_scale = scale if gate_scale is None else gate_scale
     content = gate_logits = content_logits(query, key, scale)
-    if gate_keys is not None or gate_scale not in (None, scale):
-        gate_logits = content_logits(
-            query,
-            key if gate_keys is None else gate_keys,
-            scale if gate_scale is None else gate_scale,
-        )
-    return content, suffix_sum(gate_logits.sigmoid().masked_fill(~seen, 0))
+    if gate_keys is not None:
+        gate_logits = content_logits(gate_query, gate_keys, gate_scale)
+    elif gate_scale != scale:
+        gate_logits = content_logits(query, key, gate_scale)
+    return content, suffix_sum(gate_logits.sigmoid() * seen)
 
 
 def interpolate(
@@ -39,8 +42,10 @@ def interpolate(
 ) -> Float[Tensor, "B H S T"]:
     """z at a real position, from its values at the whole numbers on either side."""
     position = position.clamp(max=z.shape[-1] - 1)
-    floor, ceil = position.detach().floor().long(), position.detach().ceil().long()
-    return z.gather(-1, floor).lerp(z.gather(-1, ceil), position - floor)
+    whole = position.detach().nan_to_num()  # NaN must come out as NaN, not fail as an index
+    floor, ceil = whole.floor(), whole.ceil()
+    below, above = z.gather(-1, floor.long()), z.gather(-1, ceil.long())
+    return below + (position - floor) * (above - below)
 
 
 def attend(
@@ -59,9 +64,11 @@ def attend(
     """CoPE: `milepost.ops.cope_attention`."""
     S, T = query.shape[2], key.shape[2]
     seen = visible(S, T, start, query.device)
-    content, position = content_and_positions(query, key, gate_keys, scale, gate_scale, seen)
     if position_query is None:
         position_query = query
+    content, position = content_and_positions(
+        query, key, position_query, gate_keys, scale, gate_scale, seen
+    )
     z = position_scale * precise(position_query) @ precise(table).mT
     logits = content + interpolate(z, position)
     if relative_table is not None:

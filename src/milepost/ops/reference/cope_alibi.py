@@ -19,6 +19,6 @@ def attend(
 ) -> Float[Tensor, "B H S V"]:
     """CoPE with slopes: `milepost.ops.cope_alibi_attention`."""
     seen = visible(query.shape[2], key.shape[2], start, query.device)
-    content, position = content_and_positions(query, key, gate_keys, scale, gate_scale, seen)
+    content, position = content_and_positions(query, key, query, gate_keys, scale, gate_scale, seen)
     logits = content + precise(slopes)[:, None, None] * position
     return softmax_sum(logits, seen, value)

@@ -22,7 +22,7 @@ def attend(
 ) -> Float[Tensor, "B H S V"]:
     """CoPE with a network: `milepost.ops.cope_mlp_attention`."""
     seen = visible(query.shape[2], key.shape[2], start, query.device)
-    content, position = content_and_positions(query, key, gate_keys, scale, gate_scale, seen)
+    content, position = content_and_positions(query, key, query, gate_keys, scale, gate_scale, seen)
     if max_position is not None:
         position = position.clamp(max=max_position)
     logits = content

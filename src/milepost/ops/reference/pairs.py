@@ -50,13 +50,13 @@ def visible(
 
 def softmax_sum(
     logits: Float[Tensor, "B H S T"],
-    seen: Bool[Tensor, "#B 1 S T"],
+    seen: Bool[Tensor, "#B #H S T"],
     value: Float[Tensor, "B G T V"],
 ) -> Float[Tensor, "B H S V"]:
     """Σ_j softmax_j(logits) v_j over the keys seen; zeros where none is."""
     # Finite, so that a row which sees no key has a softmax, and gradients, before it is zeroed.
     lowest = torch.finfo(logits.dtype).min
-    weights = logits.masked_fill(~seen, lowest).softmax(-1)
+    weights = torch.where(seen, logits, lowest).softmax(-1)
     out = weights @ per_query_head(value, logits)
     return out.masked_fill(~seen.any(-1, keepdim=True), 0).to(value.dtype)
 

@@ -29,7 +29,7 @@ def attend(
     if not attend_current:
         seen = seen & (distances(S, T, query.device) > 0)
     # softplus(x) = x to fp64's rounding only above 40; PyTorch's default takes it from 20 on
-    broken = suffix_sum(F.softplus(logits, threshold=40).masked_fill(~seen, 0))
-    weights = (logits - broken).masked_fill(~seen, float("-inf")).exp()
+    breaks = F.softplus(logits, threshold=40).masked_fill(~seen, 0)
+    weights = (logits - suffix_sum(breaks)).masked_fill(~seen, float("-inf")).exp()
     out = (weights @ per_query_head(value, query)).to(value.dtype)
-    return out, (-broken[..., 0]).exp()
+    return out, (-breaks.sum(-1)).exp()

@@ -1,0 +1,21 @@
+"""`name=value` words of a command line."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from milepost.errors import UsageError
+
+
+def pairs(argument: str, given: Sequence[str]) -> dict[str, Any]:
+    """`name=value` words as a dict; a value is read as JSON, or else is the text itself."""
+    values = {}
+    for word in given:
+        name, equals, text = word.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--{argument} takes name=value, got {word!r}: write it as p_max=32")
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return values

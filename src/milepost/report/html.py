@@ -1,0 +1,202 @@
+"""A study as one self-contained HTML page: no script, no font, no image from anywhere else.
+
+The page's own security policy forbids it to load anything; a link in the text is all that leads
+out. Light and dark follow the reader's preference; tables scroll where the screen is narrow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from importlib.resources import files
+
+from milepost.report import table
+from milepost.report.results import Cell, Results, mean_and_spread, percent
+from milepost.studies.study import Table
+
+_KINDS = {
+    "test-sets": "Error by test set",
+    "learning": "In-distribution error while training",
+    "length": "Error by length",
+}
+_HOW_TO_READ = (
+    "Thin lines and small marks are single seeds, thick lines and bars their means. Hollow marks "
+    "are the paper's figures."
+)
+
+
+def page(results: Results, plots: Mapping[str, Mapping[str, str]]) -> str:
+    """The whole page."""
+    study = results.study
+    style = files("milepost.report").joinpath("page.css").read_text(encoding="utf-8")
+    title = f"{study.name}, {results.scale} scale"
+    body = [
+        f"<h1>{escape(study.title)}</h1>",
+        f'<p class="quiet"><code>{escape(study.name)}</code>, {escape(results.scale)} scale. '
+        f'After <a href="{escape(study.link)}">{escape(study.paper)}</a>.</p>',
+        f"<p>{escape(_what_ran(results))}</p>",
+    ]
+    for each in study.tables:
+        body += [f"<h2>{escape(table.heading(each))}</h2>", _table(results, each)]
+    body += [_notes(results), "<h2>Plots</h2>", _plots(plots), "<h2>Details</h2>"]
+    body += [_seeds(results), _failures(results), _settings(results), _versions(results)]
+    return (
+        "<!doctype html>\n"
+        '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _what_ran(results: Results) -> str:
+    seconds = sum(result["seconds"] for _, result in results.finished)
+    seeds = "1 seed" if results.seeds == 1 else f"{results.seeds} seeds"
+    return (
+        f"{', '.join(results.encodings)}; {seeds}; {len(results.finished)} of "
+        f"{len(results.cells)} cells finished, {len(results.failed)} failed; "
+        f"{seconds / 60:.1f} minutes of training and testing in all."
+    )
+
+
+def _table(results: Results, each: Table) -> str:
+    heads = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in each.columns)
+    rows = []
+    for encoding in results.encodings:
+        entries = []
+        for column in each.columns:
+            entry = results.entry(column, encoding)
+            lines = []
+            if entry.values:
+                marks = table.marks(results, column, encoding)
+                lines.append(escape(marks + mean_and_spread(entry.values)))
+            if status := table.status(entry):
+                lines.append(f'<span class="warn">{escape(status)}</span>')
+            if column.paper:
+                paper = escape(table.figure(entry.paper))
+                source = escape(column.source)
+                lines.append(f'<span class="paper" title="{source}">paper {paper}</span>')
+            entries.append(f"<td>{''.join(lines)}</td>")
+        rows.append(f'<tr><th scope="row">{escape(encoding)}</th>{"".join(entries)}</tr>')
+    return (
+        '<div class="scroll"><table>'
+        f'<thead><tr><th scope="col">test error, %</th>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _notes(results: Results) -> str:
+    lines = [
+        f'<li class="warn">{escape(line)}</li>'
+        if line.startswith(table.REVERSED)
+        else f"<li>{escape(line)}</li>"
+        for line in table.notes(results)
+    ]
+    sources = dict.fromkeys(
+        column.source for each in results.study.tables for column in each.columns if column.source
+    )
+    return (
+        f'<ul class="notes">{"".join(lines)}</ul>'
+        f"<details><summary>Where the paper prints its figures</summary>{_list(sources)}</details>"
+    )
+
+
+def _plots(plots: Mapping[str, Mapping[str, str]]) -> str:
+    if not plots:
+        return '<p class="quiet">No cell has finished yet.</p>'
+    groups = [f'<p class="quiet">{_HOW_TO_READ}</p>']
+    for kind, drawn in plots.items():
+        figures = "".join(f"<figure>{svg}</figure>" for svg in drawn.values())
+        groups.append(f'<h3>{_KINDS[kind]}</h3><div class="plots">{figures}</div>')
+    return "\n".join(groups)
+
+
+def _seeds(results: Results) -> str:
+    """Every number that was measured: all metrics, test set by test set, seed by seed."""
+    blocks = []
+    for arm in results.study.arms:
+        rows = []
+        for encoding in results.encodings:
+            for cell in results.of(arm.name, encoding):
+                if cell.result is None:
+                    continue
+                for test_set, errors in cell.result["errors"].items():
+                    numbers = "".join(
+                        f"<td>{percent(100 * errors[metric])}</td>"
+                        for metric in ("token", "sequence", "last")
+                    )
+                    rows.append(
+                        f'<tr><th scope="row">{escape(encoding)}</th><td>{cell.seed}</td>'
+                        f"<td>{escape(test_set)}</td>{numbers}"
+                        f"<td>{errors['sequences']}</td><td>{errors['tokens']}</td></tr>"
+                    )
+        if rows:
+            heads = "".join(
+                f'<th scope="col">{head}</th>'
+                for head in (
+                    "encoding",
+                    "seed",
+                    "test set",
+                    "tokens wrong, %",
+                    "sequences wrong, %",
+                    "last tokens wrong, %",
+                    "sequences",
+                    "tokens asked",
+                )
+            )
+            blocks.append(
+                f'<h3>{escape(arm.title)}</h3><div class="scroll"><table class="raw">'
+                f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+            )
+    return _details("Every seed's errors", "".join(blocks))
+
+
+def _failures(results: Results) -> str:
+    return _details(
+        "Failed cells",
+        "".join(
+            f"<h3>{escape(_label(cell))}</h3><pre>{escape(str(cell.failure['reason']))}</pre>"
+            for cell in results.failed
+            if cell.failure is not None
+        ),
+    )
+
+
+def _settings(results: Results) -> str:
+    return _details(
+        "Settings of every cell",
+        "".join(
+            f"<details><summary>{escape(_label(cell))} <code>{escape(cell.hash)}</code></summary>"
+            f"<pre>{escape(json.dumps(result['settings'], indent=2))}</pre></details>"
+            for cell, result in results.finished
+        ),
+    )
+
+
+def _versions(results: Results) -> str:
+    facts: dict[str, list[str]] = {}
+    for cell, result in results.finished:
+        machine = {**result["versions"], **result["machine"]}
+        line = ", ".join(f"{name} {value}" for name, value in machine.items())
+        facts.setdefault(line, []).append(_label(cell))
+    return _details(
+        "Versions and machines",
+        _list(f"{line} ({len(cells)} cells)" for line, cells in facts.items()),
+    )
+
+
+def _details(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>" if content else ""
+
+
+def _list(lines: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _label(cell: Cell) -> str:
+    return f"{cell.arm}, {cell.encoding}, seed {cell.seed}"

@@ -1,0 +1,339 @@
+"""A study's plots as SVG: learning curves, error by test set, error by length.
+
+Drawn by matplotlib (extra `plot`). Colours come out as CSS variables with a fallback, so that one
+drawing suits a light and a dark page; text stays text; the same results give the same bytes.
+The hues are those of Okabe and Ito, which colour-blind readers can tell apart; each encoding has
+its own marker too.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from milepost.errors import UsageError
+from milepost.report.results import Cell, Results, cell_error
+from milepost.studies.study import Arm, Table
+
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d31")
+MARKERS = ("s", "^", "o", "D", "v", "P", "X", "<")
+
+# Colours that matplotlib is told, each replaced in the SVG by what a page's style sheet may set.
+_INK, _QUIET, _RULE, _PAGE = "#010101", "#020202", "#030303", "#040404"
+_THEMED = {
+    _INK: "currentColor",
+    _QUIET: "var(--quiet, #6b7078)",
+    _RULE: "var(--rule, #d9dce0)",
+    _PAGE: "var(--page, #ffffff)",
+    **{colour: f"var(--series-{i}, {colour})" for i, colour in enumerate(SERIES, start=1)},
+}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "milepost",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "text.color": _INK,
+    "axes.edgecolor": _QUIET,
+    "axes.labelcolor": _QUIET,
+    "axes.labelsize": 9,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlecolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "xtick.color": _QUIET,
+    "ytick.color": _QUIET,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "grid.color": _RULE,
+    "grid.linewidth": 0.8,
+}
+_SIZE = (4.3, 3.1)
+_KEY_COLUMNS = 4
+
+
+def draw(results: Results) -> dict[str, dict[str, str]]:
+    """Every plot that has something to show: SVG by kind of plot, and by table or arm."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError(
+            "the plots and the page need matplotlib, which is not installed: "
+            'pip install "milepost[plot]", then run `milepost report` on the folder'
+        ) from error
+    study = results.study
+    with matplotlib.rc_context(_STYLE):
+        drawn = {
+            "test-sets": {table.name: _test_sets(results, table) for table in study.tables},
+            "learning": {arm.name: _learning(results, arm) for arm in study.arms},
+            "length": {arm.name: _lengths(results, arm) for arm in study.arms},
+        }
+    return {
+        kind: {name: _themed(svg, f"{kind}-{name}") for name, svg in plots.items() if svg}
+        for kind, plots in drawn.items()
+        if any(plots.values())
+    }
+
+
+def _learning(results: Results, arm: Arm) -> str | None:
+    """In-distribution error against training steps: each seed thin, their mean thick."""
+    curves: dict[str, list[dict[int, float]]] = {}
+    for encoding in results.encodings:
+        seeds = [
+            {point["step"]: 100 * point["error"] for point in cell.result["history"]}
+            for cell in results.of(arm.name, encoding)
+            if cell.result is not None and cell.result["history"]
+        ]
+        if seeds:
+            curves[encoding] = seeds
+    if not curves:
+        return None
+    figure, axes = _axes(arm.title, "training step", "in-distribution error, %")
+    ends: dict[str, tuple[float, float]] = {}
+    for encoding, seeds in curves.items():
+        colour = _colour(results, encoding)
+        for seed in seeds:
+            axes.plot(list(seed), list(seed.values()), color=colour, linewidth=0.8, alpha=0.4)
+        steps = sorted(set.intersection(*(set(seed) for seed in seeds)))
+        means = [statistics.fmean(seed[step] for seed in seeds) for step in steps]
+        axes.plot(steps, means, color=colour, linewidth=2.2, solid_capstyle="round")
+        if steps:
+            ends[encoding] = (steps[-1], means[-1])
+    _from_zero(axes)
+    _direct_labels(axes, results, ends)
+    return _svg(figure)
+
+
+def _test_sets(results: Results, table: Table) -> str | None:
+    """Error on each test set: a dot for each seed, a bar at their mean, the paper's hollow."""
+    entries = {
+        (row, encoding): results.entry(column, encoding)
+        for row, column in enumerate(table.columns)
+        for encoding in results.encodings
+    }
+    if not any(entry.values for entry in entries.values()):
+        return None
+    shown = len(results.encodings)
+    figure, axes = _axes(table.title, "error, %", "")
+    figure.set_figheight(1.3 + 0.11 * len(table.columns) * max(4, shown))
+    for (row, encoding), entry in entries.items():
+        place = results.encodings.index(encoding)
+        height = row + 0.72 * ((place + 0.5) / shown - 0.5)
+        colour, marker = _colour(results, encoding), _marker(results, encoding)
+        axes.plot(
+            entry.values,
+            [height] * len(entry.values),
+            linestyle="none",
+            marker=marker,
+            markersize=5,
+            color=colour,
+            markeredgewidth=0,
+            alpha=0.55,
+            clip_on=False,
+        )
+        if entry.mean is not None:
+            axes.plot(
+                [entry.mean] * 2,
+                [height - 0.3 / shown, height + 0.3 / shown],
+                color=colour,
+                linewidth=2.4,
+                clip_on=False,
+            )
+        if entry.paper is not None:
+            axes.plot(
+                entry.paper.mean,
+                height,
+                marker=marker,
+                markersize=8,
+                markerfacecolor="none",
+                markeredgecolor=colour,
+                markeredgewidth=1.2,
+                clip_on=False,
+            )
+    axes.set_yticks(range(len(table.columns)), [column.title for column in table.columns])
+    axes.set_ylim(len(table.columns) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0, labelcolor=_INK)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", visible=True)
+    axes.set_xlim(0, max(5.0, axes.get_xlim()[1]))
+    for row in range(1, len(table.columns)):
+        axes.axhline(row - 0.5, color=_RULE, linewidth=0.8)
+    _key(axes, results)
+    return _svg(figure)
+
+
+def _lengths(results: Results, arm: Arm) -> str | None:
+    """Error against length: the in-distribution test set and those that are only longer."""
+    metric = next(
+        column.metric
+        for table in results.study.tables
+        for column in table.columns
+        if column.arm == arm.name
+    )
+    curves: dict[str, dict[int, list[float]]] = {}
+    for encoding in results.encodings:
+        points: dict[int, list[float]] = {}
+        for cell in results.of(arm.name, encoding):
+            for length, error in _by_length(cell, metric).items():
+                points.setdefault(length, []).append(error)
+        if len(points) > 1:
+            curves[encoding] = dict(sorted(points.items()))
+    if not curves:
+        return None
+    figure, axes = _axes(arm.title, "tokens in a test sequence", "error, %")
+    ends: dict[str, tuple[float, float]] = {}
+    for encoding, by_length in curves.items():
+        colour, marker = _colour(results, encoding), _marker(results, encoding)
+        for length, errors in by_length.items():
+            axes.plot(
+                [length] * len(errors),
+                errors,
+                linestyle="none",
+                marker=marker,
+                markersize=4,
+                markeredgewidth=0,
+                color=colour,
+                alpha=0.5,
+            )
+        means = [statistics.fmean(errors) for errors in by_length.values()]
+        axes.plot(list(by_length), means, color=colour, linewidth=2.2, solid_capstyle="round")
+        ends[encoding] = (max(by_length), means[-1])
+    lengths = sorted({length for by_length in curves.values() for length in by_length})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(lengths, [str(length) for length in lengths])
+    axes.minorticks_off()
+    _from_zero(axes)
+    _direct_labels(axes, results, ends)
+    return _svg(figure)
+
+
+def _by_length(cell: Cell, metric: str) -> dict[int, float]:
+    """A cell's error in per cent by length, over the test sets that change nothing but length."""
+    if cell.result is None:
+        return {}
+    return {
+        about["length"]: 100 * error
+        for name, about in cell.result["test_sets"].items()
+        if name == "in" or re.fullmatch(r"length x\d+", name)
+        if (error := cell_error(cell, name, metric)) is not None
+    }
+
+
+def _axes(title: str, x: str, y: str) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title, pad=12)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(axis="y", visible=True)
+    axes.tick_params(length=3)
+    return figure, axes
+
+
+def _from_zero(axes: Any) -> None:
+    top = max(2.0, axes.get_ylim()[1])
+    axes.set_ylim(-0.02 * top, top)
+
+
+def _colour(results: Results, encoding: str) -> str:
+    return SERIES[results.encodings.index(encoding) % len(SERIES)]
+
+
+def _marker(results: Results, encoding: str) -> str:
+    return MARKERS[results.encodings.index(encoding) % len(MARKERS)]
+
+
+def _direct_labels(axes: Any, results: Results, ends: dict[str, tuple[float, float]]) -> None:
+    """Name each line at its right end, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    heights = spread_apart([y for _, y in ends.values()], gap=0.075 * (high - low), low=low)
+    for (encoding, (x, _)), height in zip(ends.items(), heights, strict=True):
+        axes.annotate(
+            encoding,
+            (x, height),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=_colour(results, encoding),
+            fontweight="bold",
+            fontsize=9,
+            annotation_clip=False,
+        )
+
+
+def spread_apart(values: Sequence[float], *, gap: float, low: float) -> list[float]:
+    """The values moved up as little as makes neighbours at least `gap` apart, none below `low`."""
+    placed = [0.0] * len(values)
+    floor = low
+    for index in sorted(range(len(values)), key=values.__getitem__):
+        placed[index] = max(values[index], floor)
+        floor = placed[index] + gap
+    return placed
+
+
+def _key(axes: Any, results: Results) -> None:
+    """Names in their colours below the title, and what a hollow mark means."""
+    from matplotlib.lines import Line2D
+
+    def handle(label: str, marker: str, **style: Any) -> Any:
+        return Line2D([], [], linestyle="none", marker=marker, label=label, **style)
+
+    handles = [
+        handle(
+            encoding,
+            _marker(results, encoding),
+            color=_colour(results, encoding),
+            markeredgewidth=0,
+        )
+        for encoding in results.encodings
+    ]
+    handles.append(handle("the paper's", "o", color=_QUIET, markersize=7, markerfacecolor="none"))
+    rows = -(-len(handles) // _KEY_COLUMNS)
+    # drawn row by row, where a legend fills its columns first
+    order = [i for column in range(_KEY_COLUMNS) for i in range(column, len(handles), _KEY_COLUMNS)]
+    legend = axes.legend(
+        handles=[handles[i] for i in order],
+        labelcolor="linecolor",
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 0.99),
+        ncols=min(_KEY_COLUMNS, len(handles)),
+        frameon=False,
+        fontsize=9,
+        handletextpad=0.1,
+        columnspacing=1.0,
+        labelspacing=0.3,
+        borderpad=0,
+    )
+    legend.set_in_layout(False)
+    axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * rows)
+
+
+def _svg(figure: Any) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return text.getvalue()
+
+
+def _themed(svg: str, name: str) -> str:
+    """The bare `<svg>` element: themed colours, no metadata, ids that stay unique on one page."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
+    svg = re.sub(
+        r"font: ([^;']*)'DejaVu Sans'", r"font: \1system-ui, 'DejaVu Sans', sans-serif", svg
+    )
+    for colour, themed in _THEMED.items():
+        svg = svg.replace(colour, themed)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{name}" ', 1)

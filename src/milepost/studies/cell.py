@@ -1,0 +1,275 @@
+"""One run of a study: train, test on every test set, write one result file.
+
+A cell is its training settings and the sizes of its test sets; its name is the hash of both, so
+the same cell is found again by any study, and a change of any setting is another cell. A finished
+cell is `cells/<hash>.json`, written whole; a failed one is `failed/<hash>.json`. While it trains,
+`runs/<hash>/` holds its checkpoints, and `runs/<hash>.log` what it printed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from milepost import __version__, tasks
+from milepost.evaluate import evaluate
+from milepost.files import write_json
+from milepost.studies.study import Arm
+from milepost.tasks.task import Task
+from milepost.training import recipes, rundir
+from milepost.training.loop import train
+from milepost.training.session import Progress
+from milepost.training.settings import Settings
+
+CHECKPOINT_SECONDS = 20.0
+REPORT_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid."""
+
+    arm: str
+    settings: Settings
+    test_sets: Mapping[str, int]
+
+    @classmethod
+    def build(cls, arm: Arm, scale: str, encoding: str, seed: int) -> Self:
+        """The cell of an arm, encoding and seed, as the task's recipe says for this scale."""
+        return cls(
+            arm=arm.name,
+            settings=recipes.settings(arm.task, scale, encoding, seed, task_settings=arm.settings),
+            test_sets=recipes.test_sequences(arm.task, scale),
+        )
+
+    @property
+    def label(self) -> str:
+        return f"{self.arm}, {self.settings.encoding}, seed {self.settings.seed}"
+
+    @property
+    def hash(self) -> str:
+        """The name of the cell's files: a digest of everything that decides its numbers."""
+        decisive = {"settings": self.settings.to_dict(), "test_sets": dict(self.test_sets)}
+        text = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def task(self) -> Task:
+        """The task it is trained on."""
+        return tasks.build(self.settings.task, **self.settings.task_settings)
+
+    @property
+    def training_cost(self) -> float:
+        """About how much arithmetic the training is; a step is three forward passes."""
+        settings = self.settings
+        sequences = 3 * settings.steps * settings.batch * settings.accumulate
+        if settings.evaluate_every:
+            sequences += settings.steps // settings.evaluate_every * settings.evaluate_sequences
+        return sequences * self._forward_cost(self.task.max_length)
+
+    @property
+    def test_costs(self) -> dict[str, float]:
+        """The same for each test set."""
+        return {
+            name: self.test_sets[name] * self._forward_cost(test_set.task.max_length)
+            for name, test_set in self.task.test_sets().items()
+        }
+
+    @property
+    def cost(self) -> float:
+        """All of it, to order cells and foretell their time."""
+        return self.training_cost + sum(self.test_costs.values())
+
+    def _forward_cost(self, length: int) -> float:
+        model = self.settings.model
+        return float(length * model["layers"] * model["dim"] * (12 * model["dim"] + 2 * length))
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far a running cell is: the share of its work that is done, and what it does now.
+
+    `resumed_at` is the share that an earlier process had done.
+    """
+
+    share: float
+    doing: str
+    resumed_at: float = 0.0
+
+
+def run(
+    cell: Cell,
+    directory: Path,
+    *,
+    report: Callable[[Report], None],
+    stop: Callable[[], bool],
+) -> None:
+    """Train and test the cell and write its result, or leave a checkpoint once `stop` is true."""
+    training_share = cell.training_cost / cell.cost
+    resumed_at = math.nan
+
+    def on_step(progress: Progress) -> None:
+        nonlocal resumed_at
+        step_share = training_share / progress.steps
+        if math.isnan(resumed_at):
+            resumed_at = step_share * (progress.step - 1)
+        doing = f"step {progress.step} of {progress.steps}, loss {progress.loss:.3f}"
+        report(Report(step_share * progress.step, doing, resumed_at))
+
+    folder = run_folder(cell, directory)
+    resume = (folder / rundir.CHECKPOINT).exists()
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    outcome = train(
+        cell.settings,
+        folder,
+        resume=resume,
+        checkpoint_every=CHECKPOINT_SECONDS,
+        progress=on_step,
+        stop=stop,
+    )
+    began = time.monotonic()
+    share = training_share
+    if math.isnan(resumed_at):
+        resumed_at = share
+    errors: dict[str, Any] = {}
+    test_sets = cell.task.test_sets()
+    for name, test_set in test_sets.items():
+        if outcome.stopped or stop():
+            return
+        report(Report(share, f"testing, {name}", resumed_at))
+        errors[name] = evaluate(outcome.model, test_set, sequences=cell.test_sets[name])
+        share += cell.test_costs[name] / cell.cost
+    write_json(
+        result_file(cell, directory),
+        {
+            "arm": cell.arm,
+            "settings": cell.settings.to_dict(),
+            "test_sets": {
+                name: {
+                    "sequences": cell.test_sets[name],
+                    "length": test_set.task.max_length,
+                    "about": test_set.about,
+                }
+                for name, test_set in test_sets.items()
+            },
+            "errors": errors,
+            "history": history(folder / rundir.METRICS, cell.task.headline),
+            "parameters": sum(p.numel() for p in outcome.model.parameters()),
+            "seconds": round(outcome.seconds + time.monotonic() - began, 1),
+            "versions": {
+                "milepost": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            },
+            "machine": {
+                "system": platform.system(),
+                "processor": platform.machine(),
+                "cores": os.cpu_count(),
+                "threads": torch.get_num_threads(),
+                "device": next(outcome.model.parameters()).device.type,
+            },
+        },
+    )
+
+
+def history(metrics: Path, headline: str) -> list[dict[str, float]]:
+    """The in-distribution error at each step at which it was measured, and the loss there."""
+    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    return [
+        {"step": line["step"], "loss": line["loss"], "error": line["errors"][headline]}
+        for line in lines
+        if "errors" in line
+    ]
+
+
+def work(cell: Cell, directory: Path, threads: int, connection: Connection) -> None:
+    """The life of a cell's own process: it finishes, fails or stops alone.
+
+    Ctrl-C reaches a whole group of processes, so it is left to the parent, which asks each child
+    to stop by SIGTERM; a parent that has died is noticed by its closed connection.
+    """
+    stopping = False
+    last_report = -math.inf
+
+    def on_terminate(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    def report(news: Report) -> None:
+        nonlocal last_report, stopping
+        if time.monotonic() - last_report < REPORT_SECONDS:
+            return
+        last_report = time.monotonic()
+        try:
+            connection.send(news)
+        except OSError:
+            stopping = True
+
+    signal.signal(signal.SIGTERM, on_terminate)
+    try:
+        _print_to(log_file(cell, directory))
+        torch.set_num_threads(threads)
+        run(cell, directory, report=report, stop=lambda: stopping)
+    except Exception as error:
+        write_failure(cell, directory, _reason(error).replace(str(directory), "."))
+        sys.exit(1)
+
+
+def _reason(error: Exception) -> str:
+    """The error and where it came from, without the folders of this machine."""
+    calls = traceback.extract_tb(error.__traceback__)[-6:]
+    lines = [f"{Path(call.filename).name}:{call.lineno} in {call.name}" for call in calls]
+    return "\n".join([*lines, f"{type(error).__name__}: {error}"])
+
+
+def write_failure(cell: Cell, directory: Path, reason: str) -> None:
+    """Record why a cell has no result."""
+    write_json(
+        failure_file(cell, directory),
+        {"arm": cell.arm, "settings": cell.settings.to_dict(), "reason": reason},
+    )
+
+
+def result_file(cell: Cell, directory: Path) -> Path:
+    """Where the cell's result is, once it has one."""
+    return directory / "cells" / f"{cell.hash}.json"
+
+
+def failure_file(cell: Cell, directory: Path) -> Path:
+    """Where it says why the cell failed, if it did."""
+    return directory / "failed" / f"{cell.hash}.json"
+
+
+def run_folder(cell: Cell, directory: Path) -> Path:
+    """The cell's run directory."""
+    return directory / "runs" / cell.hash
+
+
+def log_file(cell: Cell, directory: Path) -> Path:
+    """What the cell's process prints."""
+    return directory / "runs" / f"{cell.hash}.log"
+
+
+def _print_to(path: Path) -> None:
+    """Send what this process prints, warnings and crash reports included, to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)

@@ -1,0 +1,289 @@
+"""Run a study: its cells side by side, each in a process of its own.
+
+A cell that fails, or is killed, fails alone. What is finished is skipped when the study is run
+again, what failed is tried again, and what was stopped goes on from its checkpoint.
+
+Cells run seed by seed, and the longest first within a seed: after a third of the time each entry
+of the table has its first seed, and a study that is cut short is a whole table with fewer seeds.
+"""
+
+from __future__ import annotations
+
+import heapq
+import multiprocessing
+import os
+import shutil
+import signal
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from milepost import __version__
+from milepost.errors import UsageError
+from milepost.files import read_json, write_json
+from milepost.studies import cell as cells
+from milepost.studies.cell import Cell, Report
+from milepost.studies.study import Study
+from milepost.training.rundir import locked
+
+TICK_SECONDS = 0.25
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass
+class Running:
+    """A cell's process, and what it last said."""
+
+    cell: Cell
+    process: BaseProcess
+    connection: Connection
+    began: float
+    report: Report = field(default_factory=lambda: Report(0.0, "starting"))
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def worked(self) -> float:
+        """The share of the cell that this process has done."""
+        return self.report.share - self.report.resumed_at
+
+    @property
+    def pace(self) -> float:
+        """Seconds for each unit of cost."""
+        return self.seconds / (self.worked * self.cell.cost)
+
+
+@dataclass
+class Progress:
+    """Where a study stands."""
+
+    total: int
+    jobs: int
+    skipped: int = 0
+    finished: int = 0
+    failed: list[Cell] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
+    queued: deque[Cell] = field(default_factory=deque)
+    paces: list[float] = field(default_factory=list)
+    """Seconds for each unit of a finished cell's cost."""
+
+    @property
+    def done(self) -> int:
+        return self.skipped + self.finished + len(self.failed)
+
+    @property
+    def share(self) -> float:
+        """The share of the study's cells that is done, running ones counted in part."""
+        partly = sum(running.report.share for running in self.running)
+        return (self.done + partly) / self.total if self.total else 1.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the pace of cells that are finished or well under way; None before there are any."""
+        paces = self.paces + [one.pace for one in self.running if one.worked > 0.1]
+        if not paces:
+            return None
+        pace = statistics.fmean(paces)
+        busy = [pace * run.cell.cost * (1 - run.report.share) for run in self.running]
+        return makespan(busy, (pace * cell.cost for cell in self.queued), self.jobs)
+
+
+def makespan(busy: Sequence[float], queued: Iterable[float], jobs: int) -> float:
+    """The seconds until all is done, if `jobs` workers take what is queued in order."""
+    free_at = [*busy, *([0.0] * (jobs - len(busy)))]
+    heapq.heapify(free_at)
+    for seconds in queued:
+        heapq.heappush(free_at, heapq.heappop(free_at) + seconds)
+    return max(free_at, default=0.0)
+
+
+Watch = Callable[[Progress, str | None], None]
+
+
+def run(
+    study: Study,
+    directory: Path,
+    *,
+    scale: str,
+    encodings: Sequence[str] | None = None,
+    seeds: int | None = None,
+    jobs: int | None = None,
+    keep_runs: bool = False,
+    watch: Watch = lambda progress, news: None,
+) -> Progress:
+    """Run every cell of the study that `directory` has no result of.
+
+    Args:
+        study: what to run.
+        directory: where results are, and go.
+        scale: "mini" or "paper".
+        encodings: the rows; the study's own if None.
+        seeds: how many, from seed 0; the study's own number if None.
+        jobs: how many cells at once; if None, one for each core, or one on a GPU.
+        keep_runs: keep the checkpoints of finished cells.
+        watch: called several times a second with the state, and with a line of news when a cell
+            has finished or failed.
+
+    Raises:
+        UsageError: an argument is not valid, the directory cannot be written, holds another
+            study, or is in use by another run.
+        KeyboardInterrupt: after Ctrl-C, when every cell has stopped and left a checkpoint.
+    """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"jobs must be at least 1, got {jobs}: leave it out for one for each core")
+    grid = study.cells(
+        scale,
+        study.encodings if encodings is None else encodings,
+        study.seeds if seeds is None else seeds,
+    )
+    with locked(directory):
+        _declare(study, directory, scale, grid)
+        todo = [cell for cell in grid if not cells.result_file(cell, directory).exists()]
+        cores = usable_cores()
+        jobs = max(1, min(jobs or (1 if torch.cuda.is_available() else cores), len(todo)))
+        progress = Progress(
+            total=len(grid),
+            jobs=jobs,
+            skipped=len(grid) - len(todo),
+            queued=deque(sorted(todo, key=lambda cell: (cell.settings.seed, -cell.cost))),
+        )
+        try:
+            _pool(progress, directory, max(1, cores // jobs), keep_runs, watch)
+        finally:
+            _stop(progress.running)
+        with suppress(OSError):
+            (directory / "runs").rmdir()  # if nothing is kept there
+    return progress
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pool(progress: Progress, directory: Path, threads: int, keep_runs: bool, watch: Watch) -> None:
+    while progress.queued or progress.running:
+        while progress.queued and len(progress.running) < progress.jobs:
+            progress.running.append(_start(progress.queued.popleft(), directory, threads))
+        wait(
+            [one for run in progress.running for one in (run.process.sentinel, run.connection)],
+            timeout=TICK_SECONDS,
+        )
+        for running in list(progress.running):
+            ended = not running.process.is_alive()
+            _listen(running)
+            if ended:
+                progress.running.remove(running)
+                watch(progress, _conclude(running, progress, directory, keep_runs))
+        watch(progress, None)
+
+
+def _start(cell: Cell, directory: Path, threads: int) -> Running:
+    cells.failure_file(cell, directory).unlink(missing_ok=True)
+    # One pipe each, because a shared queue's lock would die with the child that holds it.
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(
+        target=cells.work, args=(cell, directory, threads, sender), daemon=True
+    )
+    # Ctrl-C is for the parent alone: the child inherits the mask, from its first instruction on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    sender.close()
+    return Running(cell, process, receiver, time.monotonic())
+
+
+def _listen(running: Running) -> None:
+    try:
+        while running.connection.poll():
+            running.report = running.connection.recv()
+    except (EOFError, OSError):
+        return  # it has ended, perhaps in mid-sentence
+
+
+def _conclude(running: Running, progress: Progress, directory: Path, keep_runs: bool) -> str:
+    """Count a cell whose process has ended; a line of news about it."""
+    cell, code = running.cell, running.process.exitcode
+    running.connection.close()
+    if code == 0 and cells.result_file(cell, directory).exists():
+        progress.finished += 1
+        progress.paces.append(running.seconds / (cell.cost * (1 - running.report.resumed_at)))
+        cells.failure_file(cell, directory).unlink(missing_ok=True)
+        if not keep_runs:
+            shutil.rmtree(cells.run_folder(cell, directory), ignore_errors=True)
+            cells.log_file(cell, directory).unlink(missing_ok=True)
+        return f"{cell.label}: finished in {running.seconds:.0f} s"
+    progress.failed.append(cell)
+    if not cells.failure_file(cell, directory).exists():
+        cells.write_failure(cell, directory, _death(code, cells.log_file(cell, directory)))
+    reason = read_json(cells.failure_file(cell, directory))["reason"].splitlines()[-1]
+    return f"{cell.label}: failed, {reason}"
+
+
+def _death(code: int | None, log: Path) -> str:
+    """Why a process ended that could not say so itself."""
+    printed = log.read_text(errors="replace").splitlines()[-6:] if log.exists() else []
+    if code is not None and code < 0:
+        killed = f"killed by {signal.Signals(-code).name}"
+        out_of_memory = ", as happens when memory runs out" if -code == signal.SIGKILL else ""
+        return "\n".join([*printed, killed + out_of_memory])
+    return "\n".join([*printed, f"the process ended with status {code} and no result"])
+
+
+def _stop(running: Sequence[Running]) -> None:
+    """Ask the processes to stop, give them time for a checkpoint, then end them."""
+    for one in running:
+        one.process.terminate()
+    patience = time.monotonic() + PATIENCE_SECONDS
+    try:
+        for one in running:
+            one.process.join(max(0.0, patience - time.monotonic()))
+    finally:
+        # on a second Ctrl-C too
+        for one in running:
+            one.process.kill()
+            one.process.join()
+            one.connection.close()
+
+
+def _declare(study: Study, directory: Path, scale: str, grid: Sequence[Cell]) -> None:
+    """Write study.json: the grid, widened by what an earlier run in the folder declared."""
+    path = directory / "study.json"
+    found = {(cell.arm, cell.settings.encoding, cell.settings.seed): cell.hash for cell in grid}
+    if path.exists():
+        before = read_json(path)
+        if (before["study"], before["scale"]) != (study.name, scale):
+            raise UsageError(
+                f"{directory} holds {before['study']} at {before['scale']} scale, not {study.name} "
+                f"at {scale} scale: choose another folder with --out"
+            )
+        for cell in before["cells"]:
+            found.setdefault((cell["arm"], cell["encoding"], cell["seed"]), cell["hash"])
+    encodings = dict.fromkeys([*study.encodings, *(encoding for _, encoding, _ in found)])
+    present = {encoding for _, encoding, _ in found}
+    write_json(
+        path,
+        {
+            "study": study.name,
+            "scale": scale,
+            "encodings": [encoding for encoding in encodings if encoding in present],
+            "seeds": 1 + max(seed for _, _, seed in found),
+            "milepost": __version__,
+            "cells": [
+                {"arm": arm, "encoding": encoding, "seed": seed, "hash": hash_}
+                for (arm, encoding, seed), hash_ in found.items()
+            ],
+        },
+    )

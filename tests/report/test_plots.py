@@ -1,0 +1,102 @@
+import logging
+import re
+import sys
+from xml.etree import ElementTree
+
+import pytest
+
+from milepost.errors import UsageError
+from milepost.report import plots
+from milepost.report.results import load
+
+ERRORS = {
+    ("flip-flop", name, test_set): [value, value + 2, value + 4]
+    for name, value in (("absolute", 20.0), ("rope", 10.0), ("cope", 0.0))
+    for test_set in ("in", "sparse", "length x2", "length x2 sparse", "length x4")
+}
+
+
+def texts(svg):
+    return [
+        "".join(node.itertext()) for node in ElementTree.fromstring(svg).iter() if is_text(node)
+    ]
+
+
+def is_text(node):
+    return node.tag.endswith("}text")
+
+
+@pytest.fixture
+def drawn(folder, caplog):
+    with caplog.at_level(logging.WARNING, logger="matplotlib"):
+        found = plots.draw(load(folder(ERRORS)))
+    assert not caplog.records
+    return found
+
+
+def test_every_kind_is_drawn_where_there_are_results(drawn):
+    assert {kind: list(by_name) for kind, by_name in drawn.items()} == {
+        "test-sets": ["flip-flop"],
+        "learning": ["flip-flop"],
+        "length": ["flip-flop"],
+    }
+
+
+def test_lines_are_labelled_where_they_end(drawn):
+    for kind in ("learning", "length"):
+        shown = texts(drawn[kind]["flip-flop"])
+        assert {"absolute", "rope", "cope", "Flip-flop"} <= set(shown)
+    assert {"128", "256", "512"} <= set(texts(drawn["length"]["flip-flop"]))
+
+
+def test_the_test_sets_are_named_and_the_papers_marks_explained(drawn):
+    shown = texts(drawn["test-sets"]["flip-flop"])
+    assert {"in-dist", "OOD sparse", "dense", "length ×2", "the paper's"} <= set(shown)
+
+
+def test_a_length_changes_nothing_else(folder):
+    errors = {key: value for key, value in ERRORS.items() if key[2] in ("in", "length x2 sparse")}
+    assert "length" not in plots.draw(load(folder(errors)))
+
+
+def test_a_drawing_follows_the_page_it_is_on(drawn):
+    svg = drawn["learning"]["flip-flop"]
+    assert "currentColor" in svg
+    assert "var(--series-1, #0072b2)" in svg
+    for told in (plots._INK, plots._QUIET, plots._RULE):
+        assert told not in svg
+    assert "<metadata" not in svg
+    assert "<!DOCTYPE" not in svg
+
+
+def test_ids_are_unique_on_a_page(drawn):
+    ids = [
+        name
+        for by_name in drawn.values()
+        for svg in by_name.values()
+        for name in set(re.findall(r'\bid="([^"]*)"', svg))
+    ]
+    assert len(ids) == len(set(ids))
+    for by_name in drawn.values():
+        for svg in by_name.values():
+            for used in re.findall(r'(?:href="#|url\(#)([^")]*)', svg):
+                assert f'id="{used}"' in svg
+
+
+def test_the_same_results_give_the_same_bytes(drawn, folder):
+    assert plots.draw(load(folder(ERRORS))) == drawn
+
+
+def test_nothing_is_drawn_of_nothing(folder):
+    assert plots.draw(load(folder({}))) == {}
+
+
+def test_labels_are_moved_apart_and_keep_their_order():
+    placed = plots.spread_apart([5.0, 0.0, 5.1], gap=1.0, low=0.0)
+    assert placed == [5.0, 0.0, 6.0]
+
+
+def test_without_matplotlib_the_extra_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r'pip install "milepost\[plot\]"'):
+        plots.draw(load(folder(ERRORS)))

@@ -1,0 +1,160 @@
+"""Studies on models too small to learn, run for their bookkeeping."""
+
+import json
+import os
+import signal
+from collections import deque
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from milepost import studies
+from milepost.errors import UsageError
+from milepost.report import results
+from milepost.studies.cell import Report
+from milepost.studies.run import Progress, Running, makespan, run
+from milepost.training.rundir import locked
+
+STUDY = studies.load("cope-table2")
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def result_times(directory):
+    return {path.name: path.stat().st_mtime_ns for path in (directory / "cells").iterdir()}
+
+
+def test_failures_stay_alone_and_a_second_run_does_only_what_is_missing(tiny, tmp_path):
+    tiny["selective-copy/mini"]["options"] = {"p_max": 0}  # which CoPE refuses
+    killed = []
+
+    def kill_the_first(progress, news):
+        if not killed and progress.running:
+            os.kill(progress.running[0].process.pid, signal.SIGKILL)
+            killed.append(progress.running[0].cell)
+
+    def run_it(**options):
+        return run(
+            STUDY, tmp_path, scale="mini", encodings=["rope", "cope"], seeds=1, jobs=2, **options
+        )
+
+    progress = run_it(watch=kill_the_first)
+    assert (progress.finished, progress.skipped, len(progress.failed)) == (2, 0, 2)
+    reasons = {json.loads(path.read_text())["reason"] for path in (tmp_path / "failed").iterdir()}
+    assert any("killed by SIGKILL" in reason for reason in reasons)
+    assert any("UsageError: p_max must be" in reason for reason in reasons)
+    before = result_times(tmp_path)
+    assert len(before) == 2
+
+    news = []
+    progress = run_it(watch=lambda _, line: line and news.append(line))
+    assert (progress.finished, progress.skipped, len(progress.failed)) == (1, 2, 1)
+    assert sorted(line.split(",")[0] for line in news) == [killed[0].arm, "selective-copy"]
+    after = result_times(tmp_path)
+    assert before.items() <= after.items()
+    assert len(after) == 3
+
+    found = results.load(tmp_path)
+    assert (found.encodings, found.seeds, found.strays) == (("rope", "cope"), 1, 0)
+    assert [cell.failure is not None for cell in found.of("selective-copy", "cope")] == [True]
+    (rope,) = found.of("flip-flop", "rope")
+    assert rope.result is not None
+    assert [point["step"] for point in rope.result["history"]] == [2, 3]
+    assert rope.result["errors"]["sparse"]["sequences"] == 4
+    assert rope.result["test_sets"]["length x4"]["length"] == 32
+    failed = tmp_path / "failed" / f"{progress.failed[0].hash}.json"
+    assert list((tmp_path / "failed").iterdir()) == [failed]
+    kept = {path.stem for path in (tmp_path / "runs").iterdir()}
+    assert kept <= {progress.failed[0].hash}
+
+
+def test_ctrl_c_stops_the_processes_at_a_checkpoint(tiny, tmp_path):
+    tiny["flip-flop/mini"]["training"]["steps"] = 10**6
+    study = replace(STUDY, arms=STUDY.arms[:1])
+    seen = []
+
+    def interrupt(progress, news):
+        if progress.running and progress.running[0].report.share > 0:
+            seen.extend(progress.running)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(study, tmp_path, scale="mini", encodings=["rope"], seeds=1, watch=interrupt)
+    (stopped,) = seen
+    assert (tmp_path / "runs" / stopped.cell.hash / "checkpoint.pt").exists()
+    assert not (tmp_path / "failed").exists()
+    assert not (tmp_path / "cells").exists()
+    assert stopped.process.exitcode == 0
+
+
+def test_two_runs_of_one_folder_are_refused(tiny, tmp_path):
+    with locked(tmp_path), pytest.raises(UsageError, match="in use by process"):
+        run(STUDY, tmp_path, scale="mini")
+
+
+def test_another_study_in_the_folder_is_refused(tiny, tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"study": "cope-table3", "scale": "mini"}))
+    with pytest.raises(UsageError, match="holds cope-table3 at mini scale, not cope-table2"):
+        run(STUDY, tmp_path, scale="mini")
+
+
+def test_a_run_with_other_rows_widens_the_declared_grid(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("milepost.studies.run._pool", lambda *_: None)
+    run(STUDY, tmp_path, scale="mini", encodings=["alibi", "cope"], seeds=1)
+    run(STUDY, tmp_path, scale="mini", encodings=["rope"], seeds=2)
+    declared = json.loads((tmp_path / "study.json").read_text())
+    assert declared["encodings"] == ["rope", "cope", "alibi"]
+    assert declared["seeds"] == 2
+    cells = {(cell["arm"], cell["encoding"], cell["seed"]) for cell in declared["cells"]}
+    assert cells == {
+        (arm, *rest)
+        for arm in ("flip-flop", "selective-copy")
+        for rest in (("alibi", 0), ("cope", 0), ("rope", 0), ("rope", 1))
+    }
+
+
+@pytest.mark.parametrize(("argument", "value"), [("jobs", 0), ("seeds", 0)])
+def test_counts_below_one_are_refused(tmp_path, argument, value):
+    with pytest.raises(UsageError, match=f"{argument} must be at least 1, got {value}"):
+        run(STUDY, tmp_path, scale="mini", **{argument: value})
+
+
+def test_makespan_gives_each_waiting_task_to_whoever_is_free_first():
+    # two busy for 3 and 1; then 4 starts at 1, 2 at 3, 1 at 5
+    assert makespan([3.0, 1.0], [4.0, 2.0, 1.0], 2) == 6.0
+    assert makespan([], [2.0, 2.0, 2.0], 2) == 4.0
+    assert makespan([], [], 2) == 0.0
+
+
+def test_time_left_follows_the_pace_of_what_is_done(monkeypatch):
+    monkeypatch.setattr("milepost.studies.run.time.monotonic", lambda: 100.0)
+    cell = SimpleNamespace(cost=10.0)
+    progress = Progress(total=4, jobs=1, queued=deque([cell, cell]))
+    assert progress.seconds_left is None
+    # half of a cell in 20 s, a quarter of it by an earlier process: 80 s a cell
+    progress.running = [Running(cell, None, None, 80.0, Report(0.5, "", resumed_at=0.25))]
+    assert progress.seconds_left == pytest.approx(40 + 80 + 80)
+    progress.paces = [2.0]  # and one cell took 20 s: 50 s a cell
+    assert progress.seconds_left == pytest.approx(25 + 50 + 50)
+
+
+def test_cells_run_seed_by_seed_and_the_longest_first(tiny, tmp_path, monkeypatch):
+    queued = []
+    monkeypatch.setattr(
+        "milepost.studies.run._pool", lambda progress, *_: queued.extend(progress.queued)
+    )
+    tiny["flip-flop/mini"]["training"]["steps"] = 1000
+    run(STUDY, tmp_path, scale="mini", encodings=["rope"], seeds=2)
+    assert [(cell.settings.seed, cell.arm) for cell in queued] == [
+        (0, "flip-flop"),
+        (0, "selective-copy"),
+        (1, "flip-flop"),
+        (1, "selective-copy"),
+    ]

@@ -1,0 +1,228 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from milepost import cli, encoding, tasks
+from milepost.commands.pairs import pairs
+from milepost.commands.tasks import WIDTH, wrapped
+from milepost.errors import UsageError
+
+TINY = [
+    *("--task", "flip-flop", "--encoding", "cope", "--steps", "3", "--batch", "2"),
+    *("--task-settings", "length=8", "--encoding-options", "p_max=3", "shared=true"),
+    *("--model", "dim=16", "layers=1"),
+]
+
+
+def in_a_fresh_process(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import milepost",
+        "from milepost.cli import main; assert main(['--help']) == 0",
+        "from milepost.cli import main; assert main(['stduy']) == 2",
+    ],
+)
+def test_help_imports_nothing_heavy(code):
+    heavy = {"torch", "numpy", "tyro", "rich", "matplotlib", "jaxtyping"}
+    ended = in_a_fresh_process(f"{code}\nimport sys; print(sorted({heavy} & set(sys.modules)))")
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_drawing_a_report_needs_no_torch():
+    ended = in_a_fresh_process(
+        "import sys, milepost.report.write; from milepost import studies\n"
+        "[studies.load(name) for name in studies.names()]; print('torch' in sys.modules)"
+    )
+    assert ended.stdout == "False\n"
+
+
+def test_python_m_milepost_is_the_command():
+    ended = subprocess.run(
+        [sys.executable, "-m", "milepost", "stduy"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("error: unknown command 'stduy': did you mean 'study'?")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_help_names_every_command(capsys):
+    folder = Path(cli.__file__).parent / "commands"
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__", "pairs"} == set(cli.COMMANDS)
+    assert cli.main([]) == cli.main(["-h"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n  {name} " in printed for name in cli.COMMANDS)
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("milepost ")
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([name, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: milepost {name}")
+
+
+def test_an_option_that_does_not_exist_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["study", "cope-table2", "--encodngs", "rope"])
+    assert ended.value.code == 2
+    assert "--encodings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["study", "cope-tabel2"], "unknown study 'cope-tabel2': did you mean 'cope-table2'"),
+        (["study", "cope-table2", "--encodings", "cop"], "unknown encoding 'cop'"),
+        (["study", "cope-table2", "--jobs", "0"], "jobs must be at least 1"),
+        (["train", "--task", "flipflop", "--encoding", "rope"], "unknown task 'flipflop'"),
+        (["train", "--task", "counting", "--encoding", "roep"], "unknown encoding 'roep'"),
+        (["train", *TINY, "--model", "dim"], "--model takes name=value, got 'dim'"),
+        (["train", *TINY, "--task-settings", "lenght=8"], "unknown setting"),
+        (["tasks", "flipflop"], "unknown task 'flipflop'"),
+        (["report", "no/such/folder"], "no/such/folder holds no study"),
+        (["evaluate", "no/such/folder"], "no/such/folder"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["train", *TINY], ["study", "cope-table2"]])
+def test_a_path_that_cannot_be_written_is_one_line(command, capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert cli.main([*command, "--out", str(tmp_path / "file" / "run")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: cannot write")
+    assert len(error.splitlines()) == 1
+
+
+def test_encodings_lists_every_encoding(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main(["encodings"]) == 0
+    printed = capsys.readouterr().out
+    listed = [line.split()[0] for line in printed.splitlines() if line.strip()]
+    assert set(encoding.names()) <= set(listed)
+    cope = encoding.describe("cope")
+    (line,) = [line for line in printed.splitlines() if line.strip().startswith("cope ")]
+    assert f"{cope['parameters']:,}" in line
+    assert ", ".join(cope["cached"]) in line
+    assert cope["paper"] in printed
+
+
+def test_tasks_lists_test_sets_and_marks_an_example(capsys):
+    assert cli.main(["tasks"]) == 0
+    printed = capsys.readouterr().out
+    for name in tasks.names():
+        assert f"\n{name}: " in f"\n{printed}"
+    assert "twice the pass weight" in printed
+    assert "^" in printed
+
+
+def test_an_example_is_broken_between_words():
+    words = " ".join(["pass;"] * 40 + ["print", "a", "2"])
+    marks = " " * (len(words) - 1) + "^"
+    lines = list(wrapped(words, marks))
+    assert " ".join(line for line in lines if "^" not in line) == words
+    assert max(map(len, lines)) <= WIDTH
+    assert lines[-1].index("^") == lines[-2].index("2")
+
+
+def test_values_are_read_as_json_or_as_text():
+    given = ["p_max=32", "shared=true", "convention=released", "x=a=b", "cap=null"]
+    assert pairs("options", given) == {
+        "p_max": 32,
+        "shared": True,
+        "convention": "released",
+        "x": "a=b",
+        "cap": None,
+    }
+    for word in ("p_max", "=3"):
+        with pytest.raises(UsageError, match="--options takes name=value"):
+            pairs("options", [word])
+
+
+def test_train_then_evaluate(capsys, tmp_path):
+    out = tmp_path / "run"
+    assert cli.main(["train", *TINY, "--out", str(out), "--device", "cpu"]) == 0
+    settings = json.loads((out / "config.json").read_text())
+    assert settings["encoding_options"] == {"p_max": 3, "shared": True}
+    assert (settings["steps"], settings["model"]["dim"]) == (3, 16)
+    assert "3 steps in" in capsys.readouterr().out
+    assert cli.main(["train", *TINY, "--out", str(out)]) == 2
+    assert "--resume" in capsys.readouterr().err
+
+    assert cli.main(["evaluate", str(out), "--sequences", "4"]) == 0
+    assert "length x4" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(out), "--sequences", "4", "--test-set", "sparse"]) == 0
+    assert "length x4" not in capsys.readouterr().out
+    assert cli.main(["evaluate", str(out), "--test-set", "sprase"]) == 2
+    assert "did you mean 'sparse'" in capsys.readouterr().err
+
+
+@pytest.fixture
+def pool(monkeypatch, tmp_path):
+    """Stands in for the running of cells and the drawing of the report."""
+    monkeypatch.chdir(tmp_path)
+    ended = SimpleNamespace(progress=SimpleNamespace(failed=[]), error=None, given=None, shown=[])
+
+    def run(study, directory, **given):
+        ended.given = {"study": study.name, "directory": directory, **given}
+        if ended.error is not None:
+            raise ended.error
+        return ended.progress
+
+    monkeypatch.setattr("milepost.studies.run.run", run)
+    monkeypatch.setattr("milepost.report.write.show_and_write", ended.shown.append)
+    return ended
+
+
+def test_study_runs_then_shows(pool):
+    assert cli.main(["study", "cope-table2", "--encodings", "rope,cope", "--jobs", "3"]) == 0
+    assert pool.given["study"] == "cope-table2"
+    assert pool.given["encodings"] == ["rope", "cope"]
+    assert (pool.given["scale"], pool.given["jobs"]) == ("mini", 3)
+    assert pool.given["seeds"] is None
+    assert pool.shown == [pool.given["directory"]] == [Path("runs/cope-table2-mini")]
+
+
+def test_study_with_failed_cells_shows_and_ends_with_1(pool):
+    pool.progress.failed.append("a cell")
+    assert cli.main(["study", "cope-table3", "--out", "here"]) == 1
+    assert pool.shown == [Path("here")]
+
+
+def test_ctrl_c_says_how_to_go_on(pool, capsys):
+    pool.error = KeyboardInterrupt()
+    assert cli.main(["study", "cope-table2"]) == 130
+    assert "the same command goes on from here" in capsys.readouterr().err
+    assert pool.shown == []
+
+
+def test_ctrl_c_anywhere_else_has_no_traceback(monkeypatch, capsys):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("milepost.commands.tasks.run", interrupted)
+    assert cli.main(["tasks"]) == 130
+    assert capsys.readouterr().err == "stopped\n"
