@@ -46,7 +46,7 @@ class Cope(Encoding):
 
     Options:
         p_max: the largest position; the table has one row more. The paper takes 64 for text of
-            1024 tokens, and the whole length for its small tasks.
+            1024 tokens; its released code for counting takes the whole length.
         shared: one table for all layers, which the paper's language models use (Table 8).
         sep_keys: gates from keys of their own, k_j = W_g x_j.
         val_gates: gates from the values, g_ij = σ(q_i·v_j).

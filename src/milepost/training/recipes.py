@@ -24,6 +24,7 @@ from typing import Any
 from milepost import presets, tasks
 from milepost.encoding import options
 from milepost.errors import unknown
+from milepost.tasks.task import Task
 from milepost.training.settings import Settings
 
 SCALES = ("mini", "paper")
@@ -41,7 +42,9 @@ _RECIPES: dict[str, dict[str, Any]] = {
             "optimizer": "adamw",
             "lr": 3e-3,
             "weight_decay": 0.1,
-            "schedule": "linear",
+            "schedule": "cosine",
+            "betas": (0.9, 0.95),
+            "warmup": 30,
             "evaluate_every": 25,
         },
     },
@@ -67,7 +70,9 @@ _RECIPES: dict[str, dict[str, Any]] = {
             "optimizer": "adamw",
             "lr": 3e-3,
             "weight_decay": 0.1,
-            "schedule": "linear",
+            "schedule": "cosine",
+            "betas": (0.9, 0.95),
+            "warmup": 30,
             "evaluate_every": 50,
         },
     },
@@ -113,6 +118,16 @@ _RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
+# Options that say for which length a table or a stretching is made. It is the training's, also where
+# the model itself must read longer test sequences: that is what distances past the end are about.
+_TRAINED_LENGTH = {
+    "relative": "length",
+    "cope+relative": "length",
+    "relative-capped": "cap",
+    "yarn": "original_length",
+}
+
+
 def settings(
     task: str,
     scale: str,
@@ -142,6 +157,7 @@ def settings(
                     for name in options(encoding)
                     if name in recipe["options"]
                 },
+                **trained_length(encoding, built),
                 **(encoding_options or {}),
             },
             "seed": seed,
@@ -149,6 +165,13 @@ def settings(
             **changes,
         }
     )
+
+
+def trained_length(encoding: str, task: Task) -> dict[str, int]:
+    """The option that ends an encoding's table at the longest training sequence, if it has one."""
+    if encoding not in _TRAINED_LENGTH:
+        return {}
+    return {_TRAINED_LENGTH[encoding]: task.max_length}
 
 
 def test_sequences(task: str, scale: str) -> dict[str, int]:
