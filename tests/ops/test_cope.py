@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 from milepost.ops import cope_attention
 
@@ -23,60 +22,35 @@ from .cases import (
 )
 
 
-class CoPE(nn.Module):
-    """The position logits of Listing 1 (arXiv 2405.18719, Appendix B)."""
+def listing_head(query, key, value, table, mask):
+    """Listing 1 (arXiv 2405.18719, Appendix B) step by step, of one head: (B, S, D) each.
 
-    def __init__(self, npos_max, head_dim):
-        super().__init__()
-        self.npos_max = npos_max
-        self.pos_emb = nn.Parameter(torch.zeros(1, head_dim, npos_max))
-
-    def forward(self, query, attn_logits):
-        # compute positions
-        gates = torch.sigmoid(attn_logits)
-        pos = gates.flip(-1).cumsum(dim=-1).flip(-1)
-        pos = pos.clamp(max=self.npos_max - 1)
-        # interpolate from integer positions
-        pos_ceil = pos.ceil().long()
-        pos_floor = pos.floor().long()
-        logits_int = torch.matmul(query, self.pos_emb)
-        logits_ceil = logits_int.gather(-1, pos_ceil)
-        logits_floor = logits_int.gather(-1, pos_floor)
-        w = pos - pos_floor
-        return logits_ceil * w + logits_floor * (1 - w)
-
-
-class SelfAttn(nn.Module):
-    """The attention of Listing 1, of one head: query, key and val are batch x seq_len x dim."""
-
-    def __init__(self, npos_max, head_dim):
-        super().__init__()
-        self.cope = CoPE(npos_max, head_dim)
-        self.head_dim = head_dim
-
-    def forward(self, query, key, val, mask):
-        attn_logits = torch.bmm(query, key.transpose(-1, -2))
-        attn_logits = attn_logits / math.sqrt(self.head_dim)
-        attn_logits += mask.log()
-        attn_logits += self.cope(query, attn_logits)
-        attn = torch.softmax(attn_logits, dim=-1)
-        return torch.bmm(attn, val)
+    Its mask is added to the logits as log(mask) before the gates see them; positions are a running
+    sum over the reversed keys; both neighbours are gathered from the logits of whole positions.
+    """
+    logits = torch.einsum("bsd,btd->bst", query, key) / math.sqrt(query.shape[-1]) + mask.log()
+    backwards = torch.sigmoid(logits).flip(2)
+    position = torch.cumsum(backwards, 2).flip(2).clamp(max=len(table) - 1)
+    at_whole = torch.einsum("bsd,pd->bsp", query, table)
+    above = torch.gather(at_whole, 2, torch.ceil(position).long())
+    below = torch.gather(at_whole, 2, torch.floor(position).long())
+    share = position - torch.floor(position).detach()
+    weights = (logits + above * share + below * (1 - share)).softmax(2)
+    return torch.einsum("bst,btv->bsv", weights, value)
 
 
 def listing_1(query, key, value, table, start):
-    """The listing on our operands: one module for each head, each with its own or the one table."""
-    (B, H, S, D), (G, T) = query.shape, key.shape[1:3]
-    mask = torch.ones(B, S, T, dtype=query.dtype).tril(T - S)
+    """The listing on our operands, head by head, each with its own or the one table."""
+    H, S = query.shape[1:3]
+    G, T = key.shape[1:3]
+    mask = torch.ones(query.shape[0], S, T, dtype=query.dtype).tril(T - S)
     if start is not None:
         mask = mask * (torch.arange(T) >= start[..., None])
+    tables = table.expand(H, *table.shape[-2:])
     heads = []
     for h in range(H):
-        attention = SelfAttn(table.shape[-2], D)
-        e = table if table.ndim == 2 else table[h]
-        del attention.cope.pos_emb  # a parameter would be a leaf, and the table's gradient lost
-        attention.cope.pos_emb = e.mT[None]
         g = h // (H // G)
-        heads.append(attention(query[:, h], key[:, g], value[:, g], mask))
+        heads.append(listing_head(query[:, h], key[:, g], value[:, g], tables[h], mask))
     return torch.stack(heads, 1)
 
 

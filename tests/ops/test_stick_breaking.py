@@ -1,5 +1,7 @@
 """Stick-breaking attention against its product form."""
 
+import math
+
 import pytest
 import torch
 
@@ -48,6 +50,15 @@ def test_the_first_token_attends_to_nothing_unless_to_itself():
     torch.testing.assert_close(remainder[:, :, 0], 1 - beta, rtol=0, atol=1e-12)
     expected = beta[..., None] * given["value"][:, :, 0]
     torch.testing.assert_close(out[:, :, 0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [12.0, 25.0, 38.0])
+def test_what_a_sure_break_leaves_is_not_lost(size):
+    """1 − β is e⁻²⁵ at a logit of 25: small, and more than fp64's rounding."""
+    ones = torch.ones(1, 1, 2, 1, dtype=torch.float64)
+    weights, remainder = stick_breaking_attention(ones, ones, ones, scale=size)
+    assert abs(remainder[0, 0, 1].item() / math.exp(-size) - 1) < 1e-5  # β e⁻ˢ, β ≈ 1
+    assert abs(weights[0, 0, 1, 0].item() + remainder[0, 0, 1].item() - 1) < 1e-14
 
 
 @pytest.mark.parametrize("size", [30.0, 300.0, 1e4])

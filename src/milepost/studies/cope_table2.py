@@ -58,6 +58,7 @@ STUDY = Study(
                 ),
                 Column("dense", arm="flip-flop", test_set="dense", metric="token"),
                 Column("length ×2", arm="flip-flop", test_set="length x2", metric="token"),
+                Column("×2 sparse", arm="flip-flop", test_set="length x2 sparse", metric="token"),
             ),
         ),
         Table(

@@ -1,7 +1,7 @@
 """How each task is trained at each scale: the one place where those numbers live.
 
 `paper` repeats the publication as far as it says; `mini` is a smaller task and model that a CPU
-core trains in half a minute, and that still tells the encodings apart. `milepost train` and the
+core trains in a minute or two, and that still tells the encodings apart. `milepost train` and the
 studies both start from here.
 
 What the publications leave open, and what stands here instead:
@@ -46,6 +46,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
             "betas": (0.9, 0.95),
             "warmup": 30,
             "evaluate_every": 25,
+            "evaluate_sequences": 128,
         },
     },
     "flip-flop/paper": {
@@ -65,7 +66,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
         "options": {"p_max": 31},
         "test_sequences": 512,
         "training": {
-            "steps": 400,
+            "steps": 300,
             "batch": 64,
             "optimizer": "adamw",
             "lr": 3e-3,
@@ -73,7 +74,8 @@ _RECIPES: dict[str, dict[str, Any]] = {
             "schedule": "cosine",
             "betas": (0.9, 0.95),
             "warmup": 30,
-            "evaluate_every": 50,
+            "evaluate_every": 25,
+            "evaluate_sequences": 128,
         },
     },
     "selective-copy/paper": {
@@ -89,16 +91,18 @@ _RECIPES: dict[str, dict[str, Any]] = {
         },
     },
     "counting/mini": {
-        "task_settings": {"max_steps": 64, "pass_weight": 20, "trim": 128},
+        "task_settings": {"max_steps": 32, "pass_weight": 20, "trim": 64},
         "options": {"p_max": 31},
         "test_sequences": 1000,
         "training": {
-            "steps": 1100,
+            "steps": 1000,
             "batch": 64,
             "optimizer": "adamw",
-            "lr": 1.5e-3,
+            "lr": 3e-3,
             "weight_decay": 0.1,
-            "schedule": "linear",
+            "schedule": "cosine",
+            "betas": (0.9, 0.95),
+            "warmup": 30,
             "evaluate_every": 100,
         },
     },
