@@ -22,8 +22,10 @@ format: $(VENV)/dev-ready  ## rewrite the source as `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# torch comes first and pinned: an open range would bring gigabytes of CUDA packages
+# torch comes first, and pinned, so that every clone runs the same version
 $(VENV)/torch-ready:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "milepost needs Python 3.11 or later: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	touch $@

@@ -1,15 +1,19 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from milepost import cli, encoding, tasks
+from milepost import cli, encoding, presets, tasks
+from milepost.commands import train as train_command
 from milepost.commands.pairs import pairs
 from milepost.commands.tasks import WIDTH, wrapped
 from milepost.errors import UsageError
+from milepost.training import recipes
+from milepost.training.settings import Settings
 
 TINY = [
     *("--task", "flip-flop", "--encoding", "cope", "--steps", "3", "--batch", "2"),
@@ -92,6 +96,14 @@ def test_an_option_that_does_not_exist_is_refused(capsys):
         (["train", "--task", "counting", "--encoding", "roep"], "unknown encoding 'roep'"),
         (["train", *TINY, "--model", "dim"], "--model takes name=value, got 'dim'"),
         (["train", *TINY, "--task-settings", "lenght=8"], "unknown setting"),
+        (["train", *TINY, "--model", "dim=8", "dim=16"], "--model has dim twice"),
+        (["train", *TINY, "--encoding-options", "base=Infinity"], "encoding_options must be"),
+        (["train", *TINY, "--encoding-options", "p_max=0"], "p_max must be"),
+        (["train", *TINY, "--preset", "flip-flop/lui"], "did you mean 'flip-flop/liu'"),
+        (["train", *TINY, "--settings", "steps=3"], "unknown name for --settings 'steps'"),
+        (["train", *TINY, "--settings", "betas=0.9"], "betas must be two numbers"),
+        (["train", *TINY, "--device", "meta"], "device 'meta' cannot be used here"),
+        (["study", "cope-table2", "--device", "mps"], "device 'mps' cannot be used here"),
         (["tasks", "flipflop"], "unknown task 'flipflop'"),
         (["report", "no/such/folder"], "no/such/folder holds no study"),
         (["evaluate", "no/such/folder"], "no/such/folder"),
@@ -180,6 +192,87 @@ def test_train_then_evaluate(capsys, tmp_path):
     assert "did you mean 'sparse'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("wrong", [("--sequences", "0"), ("--seed", "-1")])
+def test_evaluate_checks_its_numbers_before_anything_else(wrong, capsys):
+    assert cli.main(["evaluate", "no/such/folder", *wrong]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"error: {wrong[0][2:]} must be")
+
+
+def test_evaluate_ends_with_1_where_the_model_refused_a_test_set(monkeypatch, capsys):
+    rates = {"token": 0.5, "sequence": 0.5, "last": 0.5, "sequences": 4}
+    errors = {"in": rates, "length x2": {"refused": "the table ends"}}
+    monkeypatch.setattr("milepost.evaluate.evaluate_run", lambda *_, **__: errors)
+    assert cli.main(["evaluate", "run"]) == 1
+    assert "length x2: the table ends" in capsys.readouterr().out
+    del errors["length x2"]
+    assert cli.main(["evaluate", "run"]) == 0
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The settings that `milepost train` asks for with more arguments, trained nowhere."""
+
+    def settings(*arguments):
+        seen = []
+
+        def train(settings, out, **_):
+            seen.append(settings)
+            return SimpleNamespace(stopped=False, loss=1.0, step=3, seconds=1.0)
+
+        monkeypatch.setattr("milepost.training.loop.train", train)
+        assert cli.main(["train", *TINY, *arguments]) == 0
+        return seen[0]
+
+    return settings
+
+
+def test_train_leaves_what_is_not_given_to_the_recipe(trained):
+    recipe = recipes.settings("flip-flop", "mini", "cope")
+    found = trained()
+    for name in ("accumulate", "optimizer", "clip", "betas", "eps", "compile", "train_sequences"):
+        assert getattr(found, name) == getattr(recipe, name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (("--optimizer", "adam"), "optimizer", "adam"),
+        (("--accumulate", "4"), "accumulate", 4),
+        (("--clip", "0.5"), "clip", 0.5),
+        (("--clip", "none"), "clip", None),
+        (("--compile",), "compile", True),
+        (("--settings", "betas=[0.5,0.75]"), "betas", (0.5, 0.75)),
+        (("--settings", "eps=1e-6", "train_sequences=9"), "train_sequences", 9),
+        (("--settings", "evaluate_sequences=5"), "evaluate_sequences", 5),
+    ],
+)
+def test_every_setting_can_be_given(arguments, name, value, trained):
+    assert getattr(trained(*arguments), name) == value
+
+
+def test_flags_and_settings_are_all_there_is():
+    flags = {field.name for field in fields(train_command.Arguments)}
+    assert {field.name for field in fields(Settings)} == {
+        *(flags & {field.name for field in fields(Settings)}),
+        *train_command.OTHERS,
+    }
+    assert not flags & {*train_command.OTHERS}
+
+
+def test_a_preset_replaces_the_recipes_model(trained):
+    # TINY itself sets dim and layers
+    found = trained("--preset", "flip-flop/liu").model
+    longest = recipes.settings("flip-flop", "mini", "cope", task_settings={"length": 8})
+    assert found == {
+        **presets.model("flip-flop/liu"),
+        "dim": 16,
+        "layers": 1,
+        "max_length": longest.model["max_length"],
+    }
+
+
 @pytest.fixture
 def pool(monkeypatch, tmp_path):
     """Stands in for the running of cells and the drawing of the report."""
@@ -198,12 +291,17 @@ def pool(monkeypatch, tmp_path):
 
 
 def test_study_runs_then_shows(pool):
-    assert cli.main(["study", "cope-table2", "--encodings", "rope,cope", "--jobs", "3"]) == 0
+    assert cli.main(["study", "cope-table2", "--encodings", "rope, cope", "--jobs", "3"]) == 0
     assert pool.given["study"] == "cope-table2"
     assert pool.given["encodings"] == ["rope", "cope"]
     assert (pool.given["scale"], pool.given["jobs"]) == ("mini", 3)
-    assert pool.given["seeds"] is None
+    assert pool.given["seeds"] is pool.given["device"] is None
     assert pool.shown == [pool.given["directory"]] == [Path("runs/cope-table2-mini")]
+
+
+def test_study_passes_the_device(pool):
+    assert cli.main(["study", "cope-table2", "--device", "cpu"]) == 0
+    assert pool.given["device"] == "cpu"
 
 
 def test_study_with_failed_cells_shows_and_ends_with_1(pool):

@@ -19,6 +19,7 @@ import tyro
 
 import milepost
 from milepost import cli, encoding, studies
+from milepost.report import results, table
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -223,9 +224,19 @@ def test_the_changelog_has_this_version() -> None:
     assert first[1] == milepost.__version__
 
 
-def test_the_readme_keeps_a_place_for_the_demo() -> None:
-    begin, end = (f"<!-- demo table {word} -->" for word in ("begins", "ends"))
-    assert re.search(f"{begin}\n(.*\n)*?{end}", README.read_text(encoding="utf-8"))
+def test_the_readmes_table_is_that_of_the_results() -> None:
+    begin, end = (f"<!-- demo table {word} -->\n" for word in ("begins", "ends"))
+    shown = README.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0]
+    found = results.load(ROOT / "studies" / "results" / "cope-table2-mini")
+    assert shown.strip() == table.markdown(found).strip()
+    assert len(found.finished) == 18
+    assert not found.strays
+
+
+def test_the_results_are_of_todays_recipes() -> None:
+    found = results.load(ROOT / "studies" / "results" / "cope-table2-mini")
+    cells = found.study.cells(found.scale, found.encodings, found.seeds)
+    assert {cell.hash for cell in cells} == {cell.hash for cell in found.cells}
 
 
 def test_no_file_names_a_path_of_someone_s_machine() -> None:

@@ -170,6 +170,9 @@ def test_one_test_set_at_another_length(run: Path) -> None:
         ({"task_settings": {"lenght": 4}}, "'lenght'"),
         ({"task_settings": {"length": 5}}, "even int"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+        ({"sequences": 0}, "sequences must be at least 1, got 0"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be from 0 to 4294967295, got -1"),
     ],
 )
 def test_mistakes_are_named(arguments: dict[str, Any], message: str, run: Path) -> None:

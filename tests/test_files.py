@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from milepost.errors import UsageError
-from milepost.files import read_json, write_json, write_whole
+from milepost.files import read_json, read_object, write_json, write_whole
 
 
 def names(folder: Path) -> list[str]:
@@ -100,3 +100,15 @@ def test_json_is_for_people_too(tmp_path: Path) -> None:
     text = (tmp_path / "x.json").read_text()
     assert text == '{\n  "a": 1\n}\n'
     assert json.loads(text) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("[]", "no JSON object"), ("{}", "a, b is missing"), ("{", "not JSON")]
+)
+def test_an_object_has_its_names(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"x\.json is damaged, .*{message}"):
+        read_object(path, ["a", "b"])
+    path.write_text('{"a": 1, "b": 2, "c": 3}')
+    assert read_object(path, ["a", "b"]) == {"a": 1, "b": 2, "c": 3}

@@ -20,7 +20,7 @@ from milepost.training.data import sequences as drawn
 from milepost.training.device import choose
 from milepost.training.loop import build_model
 from milepost.training.score import error_rates
-from milepost.training.settings import Settings
+from milepost.training.settings import SEED_LIMIT, Settings
 
 TEST = "test"
 
@@ -47,9 +47,7 @@ def evaluate(
             batches, of `PAIRS` (query, key) pairs at most; which sequences they are never changes.
     """
     count = test_set.sequences if sequences is None else sequences
-    for name, value in (("sequences", count), ("batch", batch)):
-        if value < 1:
-            raise UsageError(f"{name} must be at least 1, got {value}")
+    _check(seed, count, batch)
     device = next(model.parameters(), torch.empty(0)).device
     asked = drawn(test_set.task, seed, TEST, count)
     return error_rates(model, _bounded(asked, batch), device)
@@ -88,6 +86,7 @@ def evaluate_run(
         batch: see `evaluate`.
         device: the first GPU, or else the CPU, if None.
     """
+    _check(seed, sequences, batch)
     model, _, task = load_run(folder, device)
     known = task.test_sets()
     named = list(test_sets)
@@ -104,6 +103,14 @@ def evaluate_run(
                 raise
             results[name] = {"refused": str(error)}
     return results
+
+
+def _check(seed: int, sequences: int | None, batch: int) -> None:
+    for name, value in (("sequences", sequences), ("batch", batch)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} must be at least 1, got {value}")
+    if not 0 <= seed < SEED_LIMIT:
+        raise UsageError(f"seed must be from 0 to {SEED_LIMIT - 1}, got {seed}")
 
 
 def _altered(tested: Task, trained: Task, changes: Mapping[str, Any]) -> Task:

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -91,3 +91,19 @@ def read_json(path: Path) -> Any:
             f"{path} is damaged, it is not JSON ({error}); restore it from a copy, or delete it "
             "and make it again"
         ) from error
+
+
+def read_object(path: Path, names: Iterable[str]) -> dict[str, Any]:
+    """The JSON object in the file at `path`, which must have these names."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"{path} is damaged, it is no JSON object; restore it from a copy, or delete it and "
+            "make it again"
+        )
+    if missing := [name for name in names if name not in value]:
+        raise UsageError(
+            f"{path} is damaged, {', '.join(missing)} is missing; restore it from a copy, or "
+            "delete it and make it again"
+        )
+    return value

@@ -1,4 +1,7 @@
-"""Model sizes by name: every one that the papers train, and small ones for a laptop.
+"""Model sizes by name: those that the CoPE, TAPE and FoX papers train, and small ones for a laptop.
+
+Stick-breaking attention's own 1B and 3B models (arXiv 2410.17980) are not here: we have no source
+for their sizes yet.
 
 A preset is the keyword arguments of `milepost.model.Config`, without the vocabulary and the
 encoding. What a paper leaves unsaid is said in a comment.
@@ -91,7 +94,7 @@ FOX: dict[str, dict[str, Any]] = {
     "text/fox-llama-760m": {**LLAMA, "dim": 1536, "layers": 24, "heads": 24, "mlp_dim": 4096},
 }
 
-# Two layers of 64, which train in about a minute on one core: the scale of `make demo`
+# Two layers of 64: the scale of `make demo`
 MINI: dict[str, dict[str, Any]] = {
     "flip-flop/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 2},
     "selective-copy/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 2},

@@ -89,3 +89,31 @@ def test_a_damaged_result_is_named(folder):
     damaged.write_text(json.dumps({})[:1])
     with pytest.raises(UsageError, match=damaged.name):
         load(directory)
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", '{"study": "cope-table2", "scale": "mini", "cells": [{}]}']
+)
+def test_a_damaged_declaration_is_named(text, folder):
+    directory = folder({})
+    (directory / "study.json").write_text(text)
+    with pytest.raises(UsageError, match=r"study\.json is damaged"):
+        load(directory)
+
+
+def test_a_damaged_cell_of_the_grid_is_named(folder):
+    directory = folder({})
+    declared = json.loads((directory / "study.json").read_text())
+    declared["cells"][0]["seed"] = "0"
+    (directory / "study.json").write_text(json.dumps(declared))
+    with pytest.raises(UsageError, match=r"study\.json is damaged"):
+        load(directory)
+
+
+@pytest.mark.parametrize(("kind", "error"), [("cells", 1), ("failed", None)])
+def test_a_result_without_its_names_is_named(kind, error, folder):
+    directory = folder({("flip-flop", "rope", "in"): [error]}, seeds=1)
+    (damaged,) = (directory / kind).iterdir()
+    damaged.write_text("{}")
+    with pytest.raises(UsageError, match=f"{damaged.name} is damaged, .* missing"):
+        load(directory)

@@ -3,16 +3,20 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import results
-from milepost.studies.cell import Report
+from milepost.studies import cell as cells
+from milepost.studies.cell import Cell, Report
 from milepost.studies.run import Progress, Running, makespan, run
 from milepost.training.rundir import locked
 
@@ -72,7 +76,7 @@ def test_failures_stay_alone_and_a_second_run_does_only_what_is_missing(tiny, tm
     failed = tmp_path / "failed" / f"{progress.failed[0].hash}.json"
     assert list((tmp_path / "failed").iterdir()) == [failed]
     kept = {path.stem for path in (tmp_path / "runs").iterdir()}
-    assert kept <= {progress.failed[0].hash}
+    assert kept == {progress.failed[0].hash}
 
 
 def test_ctrl_c_stops_the_processes_at_a_checkpoint(tiny, tmp_path):
@@ -94,13 +98,133 @@ def test_ctrl_c_stops_the_processes_at_a_checkpoint(tiny, tmp_path):
     assert stopped.process.exitcode == 0
 
 
+def test_ctrl_c_does_not_reach_the_first_cell(tmp_path):
+    """The tracker that the first start of a process begins is what let it through."""
+    script = f"""
+import multiprocessing, pathlib, signal
+from milepost.studies import run
+
+if __name__ == "__main__":
+    seen = []
+    def start(self):
+        from multiprocessing import resource_tracker
+        resource_tracker.getfd()  # as the start of a process does
+        seen.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    multiprocessing.get_context("spawn").Process.start = start
+    path = pathlib.Path({str(tmp_path)!r}) / "x"
+    run.cells.failure_file = run.cells.result_file = lambda *_: path
+    run._start(None, path, 1, None)
+    print(seen)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "[True]\n"
+
+
+def test_a_cell_ignores_ctrl_c_first_of_all(tiny, tmp_path, monkeypatch):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    handlers = []
+
+    def note(*_, **__):
+        handlers.append(signal.getsignal(signal.SIGINT))
+
+    monkeypatch.setattr(cells, "_print_to", note)
+    monkeypatch.setattr(cells, "run", note)
+    try:
+        cells.work(one_cell(), tmp_path, torch.get_num_threads(), None, None)
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+    assert handlers == [signal.SIG_IGN] * 2
+
+
+def one_cell():
+    return Cell.build(STUDY.arm("flip-flop"), "mini", "rope", 0)
+
+
+def run_alone(cell, directory, **options):
+    cells.run(cell, directory, report=lambda _: None, stop=lambda: False, **options)
+    return json.loads(cells.result_file(cell, directory).read_text())
+
+
+def test_a_damaged_checkpoint_is_given_up(tiny, tmp_path, capsys):
+    cell = one_cell()
+    whole = run_alone(cell, tmp_path)
+    (cells.run_folder(cell, tmp_path) / "checkpoint.pt").write_bytes(b"half of a")
+    cells.result_file(cell, tmp_path).unlink()
+    again = run_alone(cell, tmp_path)
+    assert again["errors"] == whole["errors"]
+    assert again["history"] == whole["history"]
+    printed = capsys.readouterr().out
+    assert printed.startswith("starting over: ")
+    assert "checkpoint.pt is damaged" in printed
+
+
+def test_the_device_reaches_the_cell(tiny, tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="device 'meta' cannot be used here"):
+        run_alone(one_cell(), tmp_path, device="meta")
+    assert run_alone(one_cell(), tmp_path, device="cpu")["machine"]["device"] == "cpu"
+    with pytest.raises(UsageError, match="device 'meta' cannot be used here"):
+        run(STUDY, tmp_path / "study", scale="mini", device="meta")
+    assert not (tmp_path / "study").exists()
+    passed = []
+    monkeypatch.setattr("milepost.studies.run._pool", lambda *given: passed.append(given[3]))
+    run(STUDY, tmp_path, scale="mini", device="cpu")
+    assert passed == ["cpu"]
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{"])
+def test_a_damaged_declaration_is_named(text, tiny, tmp_path):
+    (tmp_path / "study.json").write_text(text)
+    with pytest.raises(UsageError, match=r"study\.json is damaged"):
+        run(STUDY, tmp_path, scale="mini")
+
+
+def test_a_damaged_result_runs_again(tiny, tmp_path, monkeypatch):
+    study = replace(STUDY, arms=STUDY.arms[:1])
+    queued, news = [], []
+    monkeypatch.setattr(
+        "milepost.studies.run._pool", lambda progress, *_: queued.extend(progress.queued)
+    )
+    cell = one_cell()
+    cells.result_file(cell, tmp_path).parent.mkdir()
+    cells.result_file(cell, tmp_path).write_text("{}")
+
+    def watch(progress, line):
+        news.append(line)
+
+    run(study, tmp_path, scale="mini", encodings=["rope"], seeds=1, watch=watch)
+    assert queued == [cell]
+    (line,) = news
+    assert f"{cell.hash}.json is damaged" in line
+
+
+def test_results_of_an_earlier_recipe_become_strays(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("milepost.studies.run._pool", lambda *_: None)
+    run(STUDY, tmp_path, scale="mini", encodings=["rope", "alibi"], seeds=1)
+    old = one_cell().hash
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / f"{old}.json").write_text("{}")
+    tiny["flip-flop/mini"]["training"]["steps"] = 4
+    run(STUDY, tmp_path, scale="mini", encodings=["cope"], seeds=1)
+    declared = json.loads((tmp_path / "study.json").read_text())
+    grid = {(cell["arm"], cell["encoding"]) for cell in declared["cells"]}
+    assert grid == {
+        ("flip-flop", "cope"),
+        *(("selective-copy", name) for name in ("cope", "rope", "alibi")),
+    }
+    assert results.load(tmp_path).strays == 1
+
+
 def test_two_runs_of_one_folder_are_refused(tiny, tmp_path):
     with locked(tmp_path), pytest.raises(UsageError, match="in use by process"):
         run(STUDY, tmp_path, scale="mini")
 
 
 def test_another_study_in_the_folder_is_refused(tiny, tmp_path):
-    (tmp_path / "study.json").write_text(json.dumps({"study": "cope-table3", "scale": "mini"}))
+    declared = {"study": "cope-table3", "scale": "mini", "encodings": [], "seeds": 1, "cells": []}
+    (tmp_path / "study.json").write_text(json.dumps(declared))
     with pytest.raises(UsageError, match="holds cope-table3 at mini scale, not cope-table2"):
         run(STUDY, tmp_path, scale="mini")
 

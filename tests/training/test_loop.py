@@ -395,3 +395,14 @@ def test_a_batch_with_nothing_scored_is_a_step_that_is_skipped(
 
     monkeypatch.setattr(FlipFlop, "batch", batch)
     assert train(make_settings(), tmp_path).skipped == 1
+
+
+def test_the_models_settings_are_listed_without_what_is_not_given_there(
+    tmp_path: Path, make_settings: Make
+) -> None:
+    with pytest.raises(UsageError, match="unknown model setting 'dimm': did you mean 'dim'") as one:
+        train(make_settings(model={"dimm": 8}), tmp_path / "run")
+    assert "layers" in str(one.value)
+    for name in ("vocab_size", "encoding", "encoding_options"):
+        assert name not in str(one.value).replace(",", "").split()
+    assert list(tmp_path.iterdir()) == []

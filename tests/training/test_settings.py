@@ -65,6 +65,10 @@ def test_any_change_changes_the_hash_and_is_listed(
         ("precision", "fp16"),
         ("model", ["dim"]),
         ("task_settings", None),
+        ("task_settings", {"length": float("nan")}),
+        ("encoding_options", {"base": float("inf")}),
+        ("model", {"dim": [1, {"deep": -float("inf")}]}),
+        ("model", {"dim": object()}),
     ],
 )
 def test_a_bad_value_is_named(name: str, value: object, make_settings: Make) -> None:
@@ -88,3 +92,10 @@ def test_missing_keys_are_named(make_settings: Make) -> None:
     del values["lr"]
     with pytest.raises(UsageError, match="lr is missing"):
         Settings.from_dict(values)
+
+
+def test_a_hash_that_results_are_named_after_stays() -> None:
+    settings = Settings(
+        task="flip-flop", encoding="rope", model={"dim": 8}, steps=1, batch=1, lr=0.1
+    )
+    assert settings.hash == "a4dbcd306fbf00da"

@@ -22,11 +22,11 @@ class Arguments:
     seed: int = 0
     """Another seed draws other test sequences."""
     device: str | None = None
-    """Such as cpu or cuda; the first GPU if there is one."""
+    """cpu or cuda; the first GPU if there is one."""
 
 
 def run(arguments: Arguments) -> int:
-    """Print a table of error rates."""
+    """Print a table of error rates; 1 if the model refused a test set."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -56,4 +56,4 @@ def run(arguments: Arguments) -> int:
     for name, of in errors.items():
         if "refused" in of:
             console.print(f"{name}: {of['refused']}", markup=False)
-    return 0
+    return 1 if any("refused" in of for of in errors.values()) else 0

@@ -14,6 +14,8 @@ def pairs(argument: str, given: Sequence[str]) -> dict[str, Any]:
         name, equals, text = word.partition("=")
         if not (name and equals):
             raise UsageError(f"--{argument} takes name=value, got {word!r}: write it as p_max=32")
+        if name in values:
+            raise UsageError(f"--{argument} has {name} twice: give it one value")
         try:
             values[name] = json.loads(text)
         except ValueError:

@@ -25,7 +25,9 @@ class Arguments:
     seeds: int | None = None
     """How many; the paper's number if left out."""
     jobs: int | None = None
-    """How many runs at once; one for each core if left out."""
+    """How many runs at once; one for each core, or one on a GPU, if left out."""
+    device: str | None = None
+    """cpu or cuda; the first GPU if there is one."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """The folder for results; runs/NAME-SCALE if left out."""
     keep_runs: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -56,9 +58,12 @@ def run(arguments: Arguments) -> int:
                 study,
                 directory,
                 scale=arguments.scale,
-                encodings=None if encodings is None else encodings.split(","),
+                encodings=None
+                if encodings is None
+                else [encoding.strip() for encoding in encodings.split(",")],
                 seeds=arguments.seeds,
                 jobs=arguments.jobs,
+                device=arguments.device,
                 keep_runs=arguments.keep_runs,
                 watch=lines,
             )

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -34,10 +34,16 @@ class Arguments:
     """Options of the encoding, such as p_max=32 shared=true."""
     model: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
     """Settings of the model, such as dim=128 layers=4."""
+    preset: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """A model of milepost.presets, such as flip-flop/liu, instead of the recipe's."""
     steps: int | None = None
     """Updates."""
     batch: int | None = None
-    """Sequences in each."""
+    """Sequences in each, or in each of --accumulate."""
+    accumulate: int | None = None
+    """Batches whose gradients are added up for an update."""
+    optimizer: Literal["adam", "adamw"] | None = None
+    """adam has the weight decay as an L2 penalty."""
     lr: float | None = None
     """The peak of the learning rate."""
     schedule: Literal["constant", "linear", "cosine"] | None = None
@@ -46,38 +52,59 @@ class Arguments:
     """Updates in which the learning rate rises to its peak."""
     weight_decay: float | None = None
     """Of the optimizer."""
+    clip: float | Literal["none", "recipe"] = "recipe"
+    """The largest norm of a gradient; longer ones are scaled down to it."""
     precision: Literal["fp32", "bf16"] | None = None
     """Of the model's arithmetic."""
-    compile: bool | None = None
+    compile: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Put the model through torch.compile."""
     evaluate_every: int | None = None
     """Measure the in-distribution error every so many steps; 0 for never."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """The rest of milepost.training.settings: betas=[0.9,0.95], eps, train_sequences and
+    evaluate_sequences."""
     device: str | None = None
-    """Such as cpu or cuda; the first GPU if there is one."""
+    """cpu or cuda; the first GPU if there is one."""
 
 
 # The arguments that are settings of the same name; None leaves the recipe's value.
 SETTINGS = (
     "steps",
     "batch",
+    "accumulate",
+    "optimizer",
     "lr",
     "schedule",
     "warmup",
     "weight_decay",
     "precision",
-    "compile",
     "evaluate_every",
 )
+
+# Those of `--settings`.
+OTHERS = ("betas", "eps", "train_sequences", "evaluate_sequences")
 
 
 def run(arguments: Arguments) -> int:
     """Train, with a progress line on standard error."""
+    from milepost import presets
     from milepost.commands.pairs import pairs
+    from milepost.errors import unknown
     from milepost.report.live import TrainingLine
     from milepost.training import recipes
     from milepost.training.loop import train
 
-    changes = {name: getattr(arguments, name) for name in SETTINGS}
+    given = {name: getattr(arguments, name) for name in SETTINGS}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if arguments.clip != "recipe":
+        changes["clip"] = None if arguments.clip == "none" else arguments.clip
+    if arguments.compile:
+        changes["compile"] = True
+    for name, value in pairs("settings", arguments.settings).items():
+        if name not in OTHERS:
+            raise unknown("name for --settings", name, OTHERS)
+        changes[name] = value
+    model = pairs("model", arguments.model)
     settings = recipes.settings(
         arguments.task,
         arguments.scale,
@@ -85,9 +112,13 @@ def run(arguments: Arguments) -> int:
         arguments.seed,
         task_settings=pairs("task-settings", arguments.task_settings),
         encoding_options=pairs("encoding-options", arguments.encoding_options),
-        model=pairs("model", arguments.model),
-        **{name: value for name, value in changes.items() if value is not None},
+        model=model,
+        **changes,
     )
+    if arguments.preset is not None:
+        length = {"max_length": settings.model["max_length"]}
+        preset = {**presets.model(arguments.preset), **length, **model}
+        settings = replace(settings, model=preset)
     out = arguments.out or Path(
         "runs", f"{arguments.task}-{arguments.encoding}-{arguments.scale}-seed{arguments.seed}"
     )

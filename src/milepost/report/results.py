@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -20,8 +20,17 @@ from typing import Any, Literal
 
 from milepost import studies
 from milepost.errors import UsageError
-from milepost.files import read_json
-from milepost.studies.study import Column, Figure, Study, Table
+from milepost.files import read_object
+from milepost.studies.study import (
+    DECLARATION,
+    FAILURE,
+    RESULT,
+    Column,
+    Figure,
+    Study,
+    Table,
+    read_declaration,
+)
 
 LEAST_DIFFERENCE = 0.5
 
@@ -164,19 +173,19 @@ def cell_error(cell: Cell, test_set: str, metric: str) -> float | None:
 
 def load(directory: Path) -> Results:
     """Read a study's folder as `milepost study` left it, finished or not."""
-    declared = _read(directory / "study.json")
-    if declared is None:
+    if not (directory / DECLARATION).exists():
         raise UsageError(
             f"{directory} holds no study: expected study.json in it, as `milepost study NAME "
             f"--out {directory}` writes"
         )
+    declared = read_declaration(directory)
     cells = tuple(
         Cell(
             **{key: cell[key] for key in ("arm", "encoding", "seed", "hash")},
-            result=(result := _read(directory / "cells" / f"{cell['hash']}.json")),
+            result=(result := _read(directory / "cells" / f"{cell['hash']}.json", RESULT)),
             failure=None
             if result is not None
-            else _read(directory / "failed" / f"{cell['hash']}.json"),
+            else _read(directory / "failed" / f"{cell['hash']}.json", FAILURE),
         )
         for cell in declared["cells"]
     )
@@ -191,8 +200,8 @@ def load(directory: Path) -> Results:
     )
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    return read_json(path) if path.exists() else None
+def _read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
+    return read_object(path, names) if path.exists() else None
 
 
 def percent(value: float) -> str:

@@ -108,7 +108,7 @@ def notes(results: Results) -> list[str]:
     if len(versions) > 1:
         lines.append(f"The results come from several versions: milepost {', '.join(versions)}.")
     lines.append(f"Reproduce: {command(results)}")
-    return [*study.notes, *lines]
+    return lines
 
 
 def size(results: Results, arm: Arm) -> str:

@@ -8,8 +8,6 @@ cell is `cells/<hash>.json`, written whole; a failed one is `failed/<hash>.json`
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import platform
@@ -27,14 +25,15 @@ from typing import Any, Self
 import torch
 
 from milepost import __version__, tasks
-from milepost.evaluate import evaluate
-from milepost.files import write_json
-from milepost.studies.study import Arm
+from milepost.errors import UsageError
+from milepost.evaluate import evaluate, load_run
+from milepost.files import read_object, write_json
+from milepost.studies.study import RESULT, Arm
 from milepost.tasks.task import Task
 from milepost.training import recipes, rundir
 from milepost.training.loop import train
 from milepost.training.session import Progress
-from milepost.training.settings import Settings
+from milepost.training.settings import Settings, digest
 
 CHECKPOINT_SECONDS = 20.0
 REPORT_SECONDS = 0.2
@@ -65,8 +64,7 @@ class Cell:
     def hash(self) -> str:
         """The name of the cell's files: a digest of everything that decides its numbers."""
         decisive = {"settings": self.settings.to_dict(), "test_sets": dict(self.test_sets)}
-        text = json.dumps(decisive, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return digest(decisive)
 
     @property
     def task(self) -> Task:
@@ -118,6 +116,7 @@ def run(
     *,
     report: Callable[[Report], None],
     stop: Callable[[], bool],
+    device: str | None = None,
 ) -> None:
     """Train and test the cell and write its result, or leave a checkpoint once `stop` is true."""
     training_share = cell.training_cost / cell.cost
@@ -132,7 +131,7 @@ def run(
         report(Report(step_share * progress.step, doing, resumed_at))
 
     folder = run_folder(cell, directory)
-    resume = (folder / rundir.CHECKPOINT).exists()
+    resume = _can_resume(folder)
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
     outcome = train(
@@ -142,6 +141,7 @@ def run(
         checkpoint_every=CHECKPOINT_SECONDS,
         progress=on_step,
         stop=stop,
+        device=device,
     )
     began = time.monotonic()
     share = training_share
@@ -169,7 +169,7 @@ def run(
                 for name, test_set in test_sets.items()
             },
             "errors": errors,
-            "history": history(folder / rundir.METRICS, cell.task.headline),
+            "history": history(folder, cell.task.headline),
             "parameters": sum(p.numel() for p in outcome.model.parameters()),
             "seconds": round(outcome.seconds + time.monotonic() - began, 1),
             "versions": {
@@ -188,22 +188,37 @@ def run(
     )
 
 
-def history(metrics: Path, headline: str) -> list[dict[str, float]]:
+def _can_resume(folder: Path) -> bool:
+    """Whether the folder holds a checkpoint that can be read; one that is damaged is given up."""
+    if not (folder / rundir.CHECKPOINT).exists():
+        return False
+    try:
+        load_run(folder, "cpu")
+    except UsageError as error:
+        print(f"starting over: {error}", flush=True)
+        return False
+    return True
+
+
+def history(folder: Path, headline: str) -> list[dict[str, float]]:
     """The in-distribution error at each step at which it was measured, and the loss there."""
-    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
     return [
         {"step": line["step"], "loss": line["loss"], "error": line["errors"][headline]}
-        for line in lines
+        for line in rundir.read_metrics(folder)
         if "errors" in line
     ]
 
 
-def work(cell: Cell, directory: Path, threads: int, connection: Connection) -> None:
+def work(
+    cell: Cell, directory: Path, threads: int, device: str | None, connection: Connection
+) -> None:
     """The life of a cell's own process: it finishes, fails or stops alone.
 
     Ctrl-C reaches a whole group of processes, so it is left to the parent, which asks each child
     to stop by SIGTERM; a parent that has died is noticed by its closed connection.
     """
+    # the signal was blocked until here
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     stopping = False
     last_report = -math.inf
 
@@ -225,7 +240,7 @@ def work(cell: Cell, directory: Path, threads: int, connection: Connection) -> N
     try:
         _print_to(log_file(cell, directory))
         torch.set_num_threads(threads)
-        run(cell, directory, report=report, stop=lambda: stopping)
+        run(cell, directory, report=report, stop=lambda: stopping, device=device)
     except Exception as error:
         write_failure(cell, directory, _reason(error).replace(str(directory), "."))
         sys.exit(1)
@@ -249,6 +264,17 @@ def write_failure(cell: Cell, directory: Path, reason: str) -> None:
 def result_file(cell: Cell, directory: Path) -> Path:
     """Where the cell's result is, once it has one."""
     return directory / "cells" / f"{cell.hash}.json"
+
+
+def damage(cell: Cell, directory: Path) -> str | None:
+    """What is wrong with the cell's result, if it has one and it cannot be read."""
+    path = result_file(cell, directory)
+    if path.exists():
+        try:
+            read_object(path, RESULT)
+        except UsageError as error:
+            return str(error)
+    return None
 
 
 def failure_file(cell: Cell, directory: Path) -> Path:

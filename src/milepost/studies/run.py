@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -31,7 +32,8 @@ from milepost.errors import UsageError
 from milepost.files import read_json, write_json
 from milepost.studies import cell as cells
 from milepost.studies.cell import Cell, Report
-from milepost.studies.study import Study
+from milepost.studies.study import DECLARATION, Study, read_declaration
+from milepost.training.device import choose
 from milepost.training.rundir import locked
 
 TICK_SECONDS = 0.25
@@ -118,6 +120,7 @@ def run(
     encodings: Sequence[str] | None = None,
     seeds: int | None = None,
     jobs: int | None = None,
+    device: str | None = None,
     keep_runs: bool = False,
     watch: Watch = lambda progress, news: None,
 ) -> Progress:
@@ -130,13 +133,14 @@ def run(
         encodings: the rows; the study's own if None.
         seeds: how many, from seed 0; the study's own number if None.
         jobs: how many cells at once; if None, one for each core, or one on a GPU.
+        device: where; the first GPU, or else the CPU, if None.
         keep_runs: keep the checkpoints of finished cells.
         watch: called several times a second with the state, and with a line of news when a cell
             has finished or failed.
 
     Raises:
         UsageError: an argument is not valid, the directory cannot be written, holds another
-            study, or is in use by another run.
+            study or a damaged study.json, or is in use by another run.
         KeyboardInterrupt: after Ctrl-C, when every cell has stopped and left a checkpoint.
     """
     if jobs is not None and jobs < 1:
@@ -146,19 +150,27 @@ def run(
         study.encodings if encodings is None else encodings,
         study.seeds if seeds is None else seeds,
     )
+    on_gpu = torch.cuda.is_available() if device is None else choose(device).type == "cuda"
     with locked(directory):
         _declare(study, directory, scale, grid)
-        todo = [cell for cell in grid if not cells.result_file(cell, directory).exists()]
+        damaged = {cell.hash: why for cell in grid if (why := cells.damage(cell, directory))}
+        todo = [
+            cell
+            for cell in grid
+            if cell.hash in damaged or not cells.result_file(cell, directory).exists()
+        ]
         cores = usable_cores()
-        jobs = max(1, min(jobs or (1 if torch.cuda.is_available() else cores), len(todo)))
+        jobs = max(1, min(jobs or (1 if on_gpu else cores), len(todo)))
         progress = Progress(
             total=len(grid),
             jobs=jobs,
             skipped=len(grid) - len(todo),
             queued=deque(sorted(todo, key=lambda cell: (cell.settings.seed, -cell.cost))),
         )
+        for why in damaged.values():
+            watch(progress, f"runs again: {why}")
         try:
-            _pool(progress, directory, max(1, cores // jobs), keep_runs, watch)
+            _pool(progress, directory, max(1, cores // jobs), device, keep_runs, watch)
         finally:
             _stop(progress.running)
         with suppress(OSError):
@@ -171,10 +183,17 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _pool(progress: Progress, directory: Path, threads: int, keep_runs: bool, watch: Watch) -> None:
+def _pool(
+    progress: Progress,
+    directory: Path,
+    threads: int,
+    device: str | None,
+    keep_runs: bool,
+    watch: Watch,
+) -> None:
     while progress.queued or progress.running:
         while progress.queued and len(progress.running) < progress.jobs:
-            progress.running.append(_start(progress.queued.popleft(), directory, threads))
+            progress.running.append(_start(progress.queued.popleft(), directory, threads, device))
         wait(
             [one for run in progress.running for one in (run.process.sentinel, run.connection)],
             timeout=TICK_SECONDS,
@@ -188,14 +207,17 @@ def _pool(progress: Progress, directory: Path, threads: int, keep_runs: bool, wa
         watch(progress, None)
 
 
-def _start(cell: Cell, directory: Path, threads: int) -> Running:
-    cells.failure_file(cell, directory).unlink(missing_ok=True)
+def _start(cell: Cell, directory: Path, threads: int, device: str | None) -> Running:
+    for file in (cells.failure_file, cells.result_file):
+        file(cell, directory).unlink(missing_ok=True)  # the result is a damaged one
     # One pipe each, because a shared queue's lock would die with the child that holds it.
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
-        target=cells.work, args=(cell, directory, threads, sender), daemon=True
+        target=cells.work, args=(cell, directory, threads, device, sender), daemon=True
     )
-    # Ctrl-C is for the parent alone: the child inherits the mask, from its first instruction on.
+    # Ctrl-C is for the parent alone: the child inherits the mask, and ignores the signal before
+    # anything else in `work`. The tracker that a first start begins would lift the mask again.
+    resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process.start()
@@ -259,18 +281,23 @@ def _stop(running: Sequence[Running]) -> None:
 
 
 def _declare(study: Study, directory: Path, scale: str, grid: Sequence[Cell]) -> None:
-    """Write study.json: the grid, widened by what an earlier run in the folder declared."""
-    path = directory / "study.json"
+    """Write study.json: the grid, widened by what an earlier run in the folder declared.
+
+    A cell whose recipe has changed since is another cell: its result is left out, as a stray.
+    """
+    path = directory / DECLARATION
     found = {(cell.arm, cell.settings.encoding, cell.settings.seed): cell.hash for cell in grid}
     if path.exists():
-        before = read_json(path)
+        before = read_declaration(directory)
         if (before["study"], before["scale"]) != (study.name, scale):
             raise UsageError(
                 f"{directory} holds {before['study']} at {before['scale']} scale, not {study.name} "
                 f"at {scale} scale: choose another folder with --out"
             )
         for cell in before["cells"]:
-            found.setdefault((cell["arm"], cell["encoding"], cell["seed"]), cell["hash"])
+            place = cell["arm"], cell["encoding"], cell["seed"]
+            if place not in found and _hash_today(study, scale, *place) == cell["hash"]:
+                found[place] = cell["hash"]
     encodings = dict.fromkeys([*study.encodings, *(encoding for _, encoding, _ in found)])
     present = {encoding for _, encoding, _ in found}
     write_json(
@@ -287,3 +314,12 @@ def _declare(study: Study, directory: Path, scale: str, grid: Sequence[Cell]) ->
             ],
         },
     )
+
+
+def _hash_today(study: Study, scale: str, arm: str, encoding: str, seed: int) -> str | None:
+    """The hash of the cell there, or None where there can be none any more."""
+    arms = {one.name: one for one in study.arms}
+    try:
+        return Cell.build(arms[arm], scale, encoding, seed).hash if arm in arms else None
+    except UsageError:
+        return None

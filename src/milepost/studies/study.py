@@ -11,14 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import UsageError
+from milepost.files import read_object
 
 if TYPE_CHECKING:
     from milepost.studies.cell import Cell
 
-SCALES = ("mini", "paper")
+DECLARATION = "study.json"
+
+# What a finished cell's file has, and a failed one's.
+RESULT = ("settings", "test_sets", "errors", "history", "seconds", "versions", "machine")
+FAILURE = ("reason",)
+
+_DECLARED = {"study": str, "scale": str, "encodings": list, "seeds": int, "cells": list}
+_PLANNED = {"arm": str, "encoding": str, "seed": int, "hash": str}
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,6 @@ class Study:
     tables: tuple[Table, ...]
     seeds: int = 3
     paper_seeds: int = 3
-    notes: tuple[str, ...] = ()
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -85,8 +93,6 @@ class Study:
         from milepost.errors import unknown
         from milepost.studies.cell import Cell
 
-        if scale not in SCALES:
-            raise unknown("scale", scale, SCALES)
         if seeds < 1:
             raise UsageError(f"seeds must be at least 1, got {seeds}: three give a spread")
         if not encodings:
@@ -102,3 +108,22 @@ class Study:
             for arm in self.arms
             for encoding in dict.fromkeys(encodings)
         ]
+
+
+def read_declaration(directory: Path) -> dict[str, Any]:
+    """What study.json in the folder says: the study, its scale, and the cells of its grid."""
+    path = directory / DECLARATION
+    declared = read_object(path, _DECLARED)
+    whole = _typed(declared, _DECLARED) and all(
+        isinstance(cell, dict) and _typed(cell, _PLANNED) for cell in declared["cells"]
+    )
+    if not whole:
+        raise UsageError(
+            f"{path} is damaged; restore it from a copy, or delete it and run the study again, "
+            "which finds the results that are there"
+        )
+    return declared
+
+
+def _typed(values: Mapping[str, Any], kinds: Mapping[str, type]) -> bool:
+    return all(isinstance(values.get(name), kind) for name, kind in kinds.items())

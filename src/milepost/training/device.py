@@ -7,12 +7,18 @@ import torch
 
 from milepost.errors import UsageError
 
+TYPES = ("cpu", "cuda")
+
+UNSUITABLE = "the ops add in fp64, which mps has not; meta has no values; others are not tested"
+
 
 def choose(name: str | None) -> torch.device:
-    """The device of that name; the first GPU, or else the CPU, if None."""
+    """The CPU or GPU of that name; the first GPU, or else the CPU, if None."""
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
+        if torch.device(name).type not in TYPES:
+            raise RuntimeError(UNSUITABLE)
         # asks for the device as well as for its name
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:

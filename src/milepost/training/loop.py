@@ -7,23 +7,29 @@ resumed ends, on a CPU, with the very bits of one that was not.
 
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 
 import torch
 
 from milepost import tasks
+from milepost.errors import unknown
 from milepost.model import Config, Decoder
 from milepost.tasks.task import Task
 from milepost.training import checkpoint, rundir
 from milepost.training.device import choose, randomness_of
 from milepost.training.interrupt import stop_requests
 from milepost.training.session import Outcome, Progress, Session
-from milepost.training.settings import Settings
+from milepost.training.settings import NOT_IN_MODEL, Settings
 from milepost.training.step import Stepper
 
 
 def build_model(settings: Settings, task: Task) -> Decoder:
     """The model of the settings, drawn from torch's own generator."""
+    known = {f.name for f in fields(Config)} - {*NOT_IN_MODEL}
+    for name in settings.model:
+        if name not in known:
+            raise unknown("model setting", name, known)
     values = {"max_length": task.max_length, **settings.model}
     config = Config.from_dict(
         {

@@ -101,7 +101,9 @@ class Settings:
             if getattr(self, name) not in get_args(hints[name]):
                 raise unknown(name, str(getattr(self, name)), get_args(hints[name]))
         for name in ("task_settings", "encoding_options", "model"):
-            self._expect(name, isinstance(getattr(self, name), Mapping), "names with values")
+            value = getattr(self, name)
+            valid = isinstance(value, Mapping) and _is_json(value)
+            self._expect(name, valid, "names with values that JSON can hold, and finite numbers")
         for name in NOT_IN_MODEL:
             if name in self.model:
                 raise UsageError(
@@ -133,8 +135,7 @@ class Settings:
     @property
     def hash(self) -> str:
         """16 hexadecimal digits that stand for these settings."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return sha256(canonical.encode()).hexdigest()[:16]
+        return digest(self.to_dict())
 
     def differences(self, other: "Settings") -> list[str]:
         """One line for each setting in which `other` differs."""
@@ -142,8 +143,22 @@ class Settings:
         return [f"{name} {ours[name]!r} ≠ {theirs[name]!r}" for name in _differing(ours, theirs)]
 
 
+def digest(values: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that stand for plain values, whatever the order of their keys."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode()).hexdigest()[:16]
+
+
 def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterable[str]:
     return (name for name in ours if ours[name] != theirs[name])
+
+
+def _is_json(values: Mapping[str, Any]) -> bool:
+    try:
+        json.dumps(dict(values), allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _whole(value: object, least: int) -> bool:
