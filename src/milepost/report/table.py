@@ -209,11 +209,18 @@ def _rich_table(results: Results, table: Table, *, below: bool) -> RichTable:
             drawn.add_column("paper", justify="right", style="dim", no_wrap=True)
     for encoding in results.encodings:
         row = [Text(encoding)]
+        if below:
+            row[0].append("\n  paper", style="dim")
         for column in table.columns:
-            ours = Text(_text(results, column, encoding, separator="\n").replace(" (", "\n("))
+            text = _text(results, column, encoding, separator="\n").replace(" (", "\n(")
             paper = figure(column.paper.get(encoding))
-            if below and column.paper:
-                ours.append(f"\npaper {paper}", style="dim")
+            if below:
+                value, _, rest = text.partition("\n")
+                ours = Text(value)
+                ours.append(f"\n{paper if column.paper else ''}", style="dim")
+                ours.append(f"\n{rest}" if rest else "")
+            else:
+                ours = Text(text)
             row.append(ours)
             if column.paper and not below:
                 row.append(Text(paper))
