@@ -32,4 +32,5 @@ def test_previous_is_zero_at_first_and_the_last_token_afterwards():
 def test_an_empty_cache_holds_nothing():
     cache = Cache()
     assert cache.length == 0
+    assert cache.batch is None
     assert not cache.layers[3].memory

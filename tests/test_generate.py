@@ -45,5 +45,20 @@ def test_nothing_is_made_of_nothing(model, tokens):
     assert generate(model, tokens, 0).shape == (2, 0)
     with pytest.raises(UsageError, match="at least 1"):
         generate(model, tokens[:, :0], 3)
-    with pytest.raises(UsageError, match="must not be negative"):
-        generate(model, tokens, 3, temperature=-1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"temperature": -1}, "must not be negative"),
+        ({"temperature": float("nan")}, "temperature must be a finite number, got nan"),
+        ({"temperature": "hot"}, "temperature must be a finite number, got 'hot'"),
+        ({"count": -1}, "must not be negative"),
+        ({"count": 2.5}, "count must be a whole number, got 2.5"),
+        ({"count": True}, "count must be a whole number, got True"),
+        ({"tokens": [[1, 2]]}, "tokens must be a tensor, got list"),
+    ],
+)
+def test_mistakes_are_refused(model, tokens, wrong, message):
+    with pytest.raises(UsageError, match=message):
+        generate(**{"model": model, "tokens": tokens, "count": 3, **wrong})

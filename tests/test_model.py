@@ -122,6 +122,17 @@ def test_a_dictionary_makes_the_same_configuration():
         ({"norm": "layernorm"}, "did you mean 'layer'"),
         ({"norm_place": "before"}, "unknown norm_place 'before'"),
         ({"encoding": "rop"}, "did you mean 'rope'"),
+        ({"encoding": None}, "encoding must be a name, as 'rope', got None"),
+        ({"encoding_options": "p_max"}, "encoding_options must map names to values"),
+        ({"layers": True}, "layers must be a whole number above 0, got True"),
+        ({"mlp": 3}, "unknown mlp 3: valid: geglu"),
+        ({"tied": "no"}, "tied must be True or False, got 'no'"),
+        ({"kv_shift": 1}, "kv_shift must be True or False, got 1"),
+        ({"dropout": "0.1"}, "dropout must be a finite number, got '0.1'"),
+        ({"dropout": False}, "dropout must be a finite number, got False"),
+        ({"init_std": 0}, "init_std must be above 0, or None for PyTorch's defaults, got 0"),
+        ({"init_std": math.nan}, "init_std must be a finite number, got nan"),
+        ({"backend": "tritn"}, "unknown backend 'tritn': did you mean 'triton'"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):
@@ -129,20 +140,55 @@ def test_bad_settings_are_refused(settings, message):
         decoder(**settings)
 
 
+def test_settings_that_lack_some_are_refused():
+    with pytest.raises(UsageError, match="got none for dim, heads: add them"):
+        Config.from_dict({"vocab_size": 11, "layers": 2})
+
+
 def test_bad_calls_are_refused(tokens):
     model = decoder()
-    with pytest.raises(UsageError, match=r"tokens must be an integer tensor .* torch.float32"):
+    with pytest.raises(UsageError, match="tokens must be a tensor, got list"):
+        model(tokens.tolist())
+    with pytest.raises(UsageError, match=r"tokens must be int32 or int64 .* got torch.float32"):
         model(tokens.float())
-    with pytest.raises(UsageError, match=r"got torch.int64 of shape \(8,\)"):
+    with pytest.raises(UsageError, match=r"tokens must have shape \(batch, time\), got \(8,\)"):
         model(tokens[0])
-    with pytest.raises(UsageError, match=r"padding must be an integer tensor \(batch,\) = \(3,\)"):
+    with pytest.raises(UsageError, match="below vocab_size = 11, got ids from 12 to 22"):
+        model(torch.tensor([[12, 22]]))
+    with pytest.raises(UsageError, match=r"at least 0 .* got ids from -1 to 3"):
+        model(torch.tensor([[-1, 3]]))
+    with pytest.raises(
+        UsageError, match=r"padding must have shape \(batch,\) = \(3,\), got \(2,\)"
+    ):
         model(tokens, padding=torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(UsageError, match="padding must be a tensor, got list"):
+        model(tokens, padding=[0, 1, 2])
+    with pytest.raises(UsageError, match=r"padding must be int32 or int64 .* got torch.bool"):
+        model(tokens, padding=torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(UsageError, match=r"padding must not be negative, got \[0, -1, 2\]"):
+        model(tokens, padding=torch.tensor([0, -1, 2]))
+    with pytest.raises(UsageError, match=r"documents must be int32 or int64 .* got torch.float32"):
+        model(tokens, documents=torch.zeros(3, 8))
     with pytest.raises(UsageError, match="documents must have the shape of tokens"):
         model(tokens, documents=torch.zeros(3, 7, dtype=torch.int64))
     with pytest.raises(UsageError, match="not both"):
         model(tokens, padding=torch.zeros(3, dtype=torch.int64), documents=torch.zeros_like(tokens))
     with pytest.raises(UsageError, match="triton refused: needs cuda tensors, got cpu"):
         decoder(backend="triton")(tokens)
+
+
+def test_a_cache_is_of_one_batch(tokens):
+    model, cache = decoder(), Cache()
+    model(tokens, cache=cache)
+    with pytest.raises(UsageError, match="as many rows as the cache, 3, got 2"):
+        model(tokens[:2], cache=cache)
+    assert cache.length == 8
+    assert model(tokens[:, :1], cache=cache).shape == (3, 1, 11)
+
+
+def test_documents_may_have_any_numbers(tokens):
+    model, documents = decoder(), torch.tensor([[0] * 3 + [1] * 5]).expand(3, 8)
+    assert torch.equal(model(tokens, documents=documents), model(tokens, documents=-7 * documents))
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))

@@ -57,6 +57,23 @@ MISTAKES = {
         ["key must have 4 axes", "got (1, 2, 2, 5, 8)"],
     ),
     "value of 2 axes": ({"value": torch.randn(T, V)}, ["value must have 4 axes", "got (5, 6)"]),
+    "query that is no tensor": (
+        {"query": [[1.0]]},
+        ["query must be a tensor, got list", "torch.as_tensor()"],
+    ),
+    "start that is no tensor": ({"start": 3}, ["start must be a tensor, got int"]),
+    "no head_dim": (
+        {"query": torch.randn(B, H, S, 0), "key": torch.randn(B, G, T, 0)},
+        ["query must have a head_dim above 0", "got (2, 4, 3, 0)"],
+    ),
+    "scale that is no number": (
+        {"scale": "0.5"},
+        ["scale must be a finite number", "got '0.5'"],
+    ),
+    "scale that is not finite": (
+        {"scale": float("nan")},
+        ["scale must be a finite number", "got nan"],
+    ),
     "query of integers": (
         {"query": torch.ones(B, H, S, D, dtype=torch.int64)},
         ["query must be float16, bfloat16, float32 or float64", "got torch.int64", ".float()"],
@@ -158,6 +175,7 @@ def test_the_operands_as_they_are_pass(op, dtype):
 
 def mistakes_in(name, good, bad_shapes, wanted):
     """Cases for one parameter: a wrong dtype, a wrong device and wrong shapes."""
+    yield {name: good.tolist()}, [f"{name} must be a tensor", "got list"]
     yield {name: good.long()}, [f"{name} must be float16", "got torch.int64"]
     yield {name: good.to("meta")}, [f"{name} must be on the device of query, cpu", "got meta"]
     for shape in bad_shapes:
@@ -250,6 +268,21 @@ OF_ONE_OP = {
 )
 def test_an_op_checks_its_own_parameters(op, given, fragments):
     refused(op, operands(**given), *fragments)
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "value"),
+    [
+        (ops.cope_attention, "gate_scale", float("inf")),
+        (ops.cope_attention, "position_scale", None),
+        (ops.cope_alibi_attention, "gate_scale", True),
+        (ops.cope_mlp_attention, "gate_scale", "1"),
+        (ops.cope_mlp_attention, "max_position", "64"),
+    ],
+)
+def test_scales_are_numbers(op, name, value):
+    message = f"{name} must be a finite number, got {value!r}"
+    refused(op, operands(**EVERY_OP[op], **{name: value}), message)
 
 
 LIKE_TOKENS = {

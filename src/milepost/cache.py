@@ -35,8 +35,9 @@ class LayerCache:
 
 
 class Cache:
-    """All layers' memory, and how many tokens they hold."""
+    """All layers' memory, and how many tokens of how many rows they hold."""
 
     def __init__(self) -> None:
         self.layers: defaultdict[int, LayerCache] = defaultdict(LayerCache)
         self.length = 0
+        self.batch: int | None = None  # until the first call

@@ -14,6 +14,7 @@ Encodings live in `milepost.encodings`, one file each; the folder is the registr
 """
 
 import inspect
+import math
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,7 @@ class Encoding(nn.Module):
         paper: authors, year and arXiv number.
         changes: what it changes of plain attention, in a few words.
         cached: the names of the tensors that it remembers of each token.
+        per_layer: whether each layer has an object, and so parameters, of its own.
         variants: sets of options that the shared examination tries beside the defaults.
         op: the pairwise part, a function of `milepost.ops`.
         op_name: that function's module, by which fused kernels are found.
@@ -104,6 +106,7 @@ class Encoding(nn.Module):
     paper: ClassVar[str]
     changes: ClassVar[str]
     cached: ClassVar[tuple[str, ...]] = ("key", "value")
+    per_layer: ClassVar[bool] = False
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
     op: Callable[..., Any] = staticmethod(ops.softmax_attention)
     op_name: ClassVar[str] = "softmax"
@@ -119,11 +122,19 @@ class Encoding(nn.Module):
         return {p.name: p.default for p in parameters if p.default is not p.empty}
 
     @classmethod
+    def own(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of `options` that are this encoding's, for one that holds it beside another."""
+        known = cls.options()
+        return {name: value for name, value in options.items() if name in known}
+
+    @classmethod
     def stack(cls, host: Host, **options: Any) -> "list[Encoding]":
-        """The encoding of each layer, first to last: one object for all, unless overridden.
+        """The encoding of each layer, first to last: one object for all, unless `per_layer`.
 
         The first layer's object begins the state.
         """
+        if cls.per_layer:
+            return [cls(host, **options) for _ in range(host.layers)]
         return [cls(host, **options)] * host.layers
 
     def begin(self, x: Tensor, positions: Positions) -> tuple[Tensor, Any]:
@@ -183,6 +194,35 @@ def options(name: str) -> dict[str, Any]:
     return find(name).options()
 
 
+def check_option(option: str, value: Any, default: Any) -> None:
+    """`value` is of the kind of the option's default, or a `UsageError`."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(default, bool):
+        kind, fits = "True or False", isinstance(value, bool)
+    elif isinstance(default, str):
+        kind, fits = "a string", isinstance(value, str)
+    elif isinstance(default, int):
+        kind, fits = "a whole number", number and isinstance(value, int)
+    elif default is None:
+        kind, fits = "a finite number or None", number or value is None
+    else:
+        kind, fits = "a finite number", number
+    if not fits:
+        raise UsageError(f"{option} must be {kind}, got {value!r}: the default is {default!r}")
+
+
+def length_or(default: int, name: str, given: int | None) -> int:
+    """The option `name`, a number of tokens; `default` where it is None."""
+    if given is None:
+        return default
+    if not isinstance(given, int) or given < 1:
+        raise UsageError(
+            f"{name} must be a whole number of tokens above 0, or None for {default} on this "
+            f"model, got {given!r}"
+        )
+    return given
+
+
 def build(name: str, host: Host, given: Mapping[str, Any] | None = None) -> list[Encoding]:
     """The encoding of each layer, first to last; layers that share one hold the same object.
 
@@ -191,13 +231,14 @@ def build(name: str, host: Host, given: Mapping[str, Any] | None = None) -> list
     """
     given = given or {}
     known = options(name)
-    for option in given:
+    for option, value in given.items():
         if option not in known:
             if not known:
                 raise UsageError(
                     f"encoding {name!r} takes no options, got {option!r}: leave it out"
                 )
             raise unknown(f"option of encoding {name!r}", option, known)
+        check_option(option, value, known[option])
     stack = find(name).stack(host, **given)
     assert len(stack) == host.layers, f"{name}: {len(stack)} encodings for {host.layers} layers"
     return stack

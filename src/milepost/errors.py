@@ -12,9 +12,9 @@ class UsageError(ValueError):
     """A caller's mistake: the message says what was expected, what came, and the remedy."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
+def unknown(what: str, name: object, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: the nearest valid names first, then all of them."""
-    known = sorted(known)
+    name, known = str(name), sorted(known)
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
     return UsageError(f"unknown {what} {name!r}: {hint}valid: {', '.join(known)}")

@@ -6,6 +6,7 @@ from torch import Tensor
 from milepost.cache import Cache
 from milepost.errors import UsageError
 from milepost.model import Decoder
+from milepost.shapes import check_number, check_tensor
 
 
 @torch.inference_mode()
@@ -29,10 +30,15 @@ def generate(
         generator: of the samples; PyTorch's global one if None.
 
     Raises:
-        UsageError: an empty prompt, a negative count or temperature, or what `Decoder` refuses.
+        UsageError: an empty prompt, a count that is negative or not whole, a temperature that is
+            negative or not finite, or what `Decoder` refuses.
     """
+    check_tensor("tokens", tokens)
     if tokens.ndim != 2 or tokens.shape[1] == 0:
         raise UsageError(f"tokens must be (batch, at least 1), got {tuple(tokens.shape)}")
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise UsageError(f"count must be a whole number, got {count!r}")
+    check_number("temperature", temperature)
     if count < 0 or temperature < 0:
         raise UsageError(
             f"count and temperature must not be negative, got {count} and {temperature}"

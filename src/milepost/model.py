@@ -19,7 +19,8 @@ from milepost.attention import Attention
 from milepost.cache import Cache, LayerCache
 from milepost.encoding import Encoding, Host, Positions, build
 from milepost.errors import UsageError, unknown
-from milepost.shapes import shape
+from milepost.ops.dispatch import BACKENDS
+from milepost.shapes import check_integers, check_number, check_shape, shape
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,10 @@ class Config:
         hints = get_type_hints(type(self))
         for name in ("mlp", "norm", "norm_place"):
             if getattr(self, name) not in get_args(hints[name]):
-                raise unknown(name, str(getattr(self, name)), get_args(hints[name]))
+                raise unknown(name, getattr(self, name), get_args(hints[name]))
+        for name, hint in hints.items():
+            if hint is bool and not isinstance(getattr(self, name), bool):
+                raise UsageError(f"{name} must be True or False, got {getattr(self, name)!r}")
         if self.key_heads is not None and self.heads % self.key_heads:
             raise UsageError(
                 f"key_heads must divide heads, got key_heads={self.key_heads} and "
@@ -96,8 +100,24 @@ class Config:
                 f"heads must divide dim, got dim={self.dim} and heads={self.heads}: "
                 f"choose another number of heads, or set head_dim"
             )
+        check_number("dropout", self.dropout)
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must be in [0, 1), got {self.dropout}")
+        if self.init_std is not None:
+            check_number("init_std", self.init_std)
+            if self.init_std <= 0:
+                raise UsageError(
+                    f"init_std must be above 0, or None for PyTorch's defaults, got {self.init_std}"
+                )
+        if self.backend not in BACKENDS:
+            raise unknown("backend", self.backend, BACKENDS)
+        if not isinstance(self.encoding, str):
+            raise UsageError(f"encoding must be a name, as 'rope', got {self.encoding!r}")
+        if not isinstance(self.encoding_options, Mapping):
+            raise UsageError(
+                f"encoding_options must map names to values, as {{'p_max': 64}}, "
+                f"got {self.encoding_options!r}"
+            )
 
     @property
     def host(self) -> Host:
@@ -117,18 +137,40 @@ class Config:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Config":
-        """The inverse of `to_dict`; an unknown key is a `UsageError`."""
-        known = {f.name for f in dataclasses.fields(cls)}
+        """The inverse of `to_dict`; an unknown or missing key is a `UsageError`."""
+        fields = dataclasses.fields(cls)
+        known = {f.name for f in fields}
         for name in values:
             if name not in known:
                 raise unknown("model setting", name, known)
+        no_default = dataclasses.MISSING
+        needed = [
+            f.name for f in fields if f.default is no_default and f.default_factory is no_default
+        ]
+        missing = [name for name in needed if name not in values]
+        if missing:
+            raise UsageError(
+                f"model settings must have {', '.join(needed)}, got none for {', '.join(missing)}: "
+                f"add them"
+            )
         return cls(**values)
 
 
 def positive(name: str, number: Any) -> None:
     """`number` is a whole number above 0, or a `UsageError`."""
-    if not isinstance(number, int) or number < 1:
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise UsageError(f"{name} must be a whole number above 0, got {number!r}")
+
+
+def extremes(integers: Tensor) -> tuple[int, int]:
+    """The least and the largest, if knowing them is cheap; 0 and 0 elsewhere.
+
+    A GPU would have to be waited for, and torch.compile cannot trace values.
+    """
+    if integers.device.type != "cpu" or torch.compiler.is_compiling() or not integers.numel():
+        return 0, 0
+    least, most = integers.aminmax()
+    return int(least), int(most)
 
 
 class MLP(nn.Module):
@@ -253,8 +295,9 @@ class Decoder(nn.Module):
             (B, S, vocab_size).
 
         Raises:
-            UsageError: an argument has a wrong shape or dtype, or tokens lie past the end of a
-                learned table.
+            UsageError: an argument has a wrong shape or dtype, does not fit the cache, or holds
+                values out of range (looked at on the CPU only, where it costs no waiting), or
+                tokens lie past the end of a learned table.
         """
         positions = self.positions(tokens, cache, padding, documents)
         if cache is None:
@@ -264,7 +307,7 @@ class Decoder(nn.Module):
         x = self.dropout(x)
         for i, (block, encoding) in enumerate(zip(self.blocks, encodings, strict=True)):
             x, state = block(x, encoding, positions, state, cache.layers[i])
-        cache.length = positions.end
+        cache.length, cache.batch = positions.end, tokens.shape[0]
         return self.unembedding(self.norm(x))
 
     def positions(
@@ -275,26 +318,35 @@ class Decoder(nn.Module):
         documents: Tensor | None,
     ) -> Positions:
         """Where `tokens` stand, from what the caller said of padding and documents."""
-        if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
+        check_integers("tokens", tokens, "token ids")
+        if tokens.ndim != 2:
+            raise UsageError(f"tokens must have shape (batch, time), got {shape(tokens)}")
+        least, most = extremes(tokens)
+        if least < 0 or most >= self.config.vocab_size:
             raise UsageError(
-                f"tokens must be an integer tensor (batch, time), "
-                f"got {tokens.dtype} of shape {shape(tokens)}"
+                f"tokens must be at least 0 and below vocab_size = {self.config.vocab_size}, got "
+                f"ids from {least} to {most}: build the model with the vocab_size of the data"
             )
         B, S = tokens.shape
+        if cache is not None and cache.batch is not None and cache.batch != B:
+            raise UsageError(
+                f"tokens must have as many rows as the cache, {cache.batch}, got {B}: "
+                f"begin another batch with a new Cache()"
+            )
         first = 0 if cache is None else cache.length
         column = torch.arange(first, first + S, device=tokens.device)
         index, start = column, None
         if padding is not None and documents is not None:
             raise UsageError("give padding or documents, not both: packed rows have no padding")
         if padding is not None:
-            if padding.shape != (B,) or padding.dtype.is_floating_point:
-                raise UsageError(
-                    f"padding must be an integer tensor (batch,) = ({B},), "
-                    f"got {padding.dtype} of shape {shape(padding)}"
-                )
+            check_integers("padding", padding, "how many tokens at the left of each row")
+            check_shape("padding", padding, (B,), axes="(batch,)")
+            if extremes(padding)[0] < 0:
+                raise UsageError(f"padding must not be negative, got {padding.tolist()}")
             start = padding[:, None].expand(B, S)
             index = (column - start).clamp(min=0)
         if documents is not None:
+            check_integers("documents", documents, "equal for tokens of one document")
             if documents.shape != tokens.shape or first:
                 raise UsageError(
                     f"documents must have the shape of tokens, {shape(tokens)}, and come without "

@@ -9,6 +9,9 @@ Query i (0 … S−1) stands at key i + T − S: queries are aligned to the end 
 training (S = T), decoding (S = 1) and chunked prefill are one op.
 """
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,8 +25,36 @@ def shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
+def check_tensor(name: str, value: object) -> None:
+    """`value` is a tensor at all."""
+    if not isinstance(value, Tensor):
+        raise UsageError(
+            f"{name} must be a tensor, got {type(value).__name__}: "
+            f"convert it with torch.as_tensor()"
+        )
+
+
+def check_integers(name: str, tensor: Tensor, meaning: str) -> None:
+    """`tensor` holds integers that can index; `meaning` says in the error what they are."""
+    check_tensor(name, tensor)
+    if tensor.dtype not in (torch.int32, torch.int64):
+        raise UsageError(
+            f"{name} must be int32 or int64 ({meaning}), got {tensor.dtype}: "
+            f"convert it with .long()"
+        )
+
+
+def check_number(name: str, number: Any) -> None:
+    """`number` is a finite number."""
+    # A comparison, not math.isfinite: torch.compile may make the number a variable
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if not (is_number and -math.inf < number < math.inf):
+        raise UsageError(f"{name} must be a finite number, got {number!r}")
+
+
 def check_dtype(name: str, tensor: Tensor) -> None:
     """`tensor` holds floating numbers, of a kind that can be added up."""
+    check_tensor(name, tensor)
     if tensor.dtype not in FLOATING:
         raise UsageError(
             f"{name} must be float16, bfloat16, float32 or float64, got {tensor.dtype}: "
@@ -36,6 +67,7 @@ def check_floating(**tensors: Tensor) -> None:
     (first_name, first), *others = tensors.items()
     check_dtype(first_name, first)
     for name, tensor in others:
+        check_tensor(name, tensor)
         if tensor.dtype != first.dtype:
             raise UsageError(
                 f"{name} must have the dtype of {first_name}, {first.dtype}, got {tensor.dtype}: "
@@ -56,9 +88,15 @@ def check_shape(name: str, tensor: Tensor, *expected: tuple[int, ...], axes: str
         raise UsageError(f"{name} must have shape {axes} = {wanted}, got {shape(tensor)}")
 
 
-def check_attention(query: Tensor, key: Tensor, value: Tensor, start: Tensor | None) -> None:
-    """Check (B, H, S, D) queries against (B, G, T, D) keys, (B, G, T, V) values and `start`."""
+def check_attention(
+    query: Tensor, key: Tensor, value: Tensor, start: Tensor | None, **scales: float | None
+) -> None:
+    """Check (B, H, S, D) queries against (B, G, T, D) keys, (B, G, T, V) values and `start`.
+
+    `scales` are the op's numbers that may be None.
+    """
     for name, tensor in (("query", query), ("key", key), ("value", value)):
+        check_tensor(name, tensor)
         if tensor.ndim != 4:
             raise UsageError(
                 f"{name} must have 4 axes (batch, heads, time, head_dim), got {shape(tensor)}"
@@ -66,6 +104,8 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, start: Tensor | N
     check_floating(query=query, key=key, value=value)
     B, H, S, D = query.shape
     G, T = key.shape[1:3]
+    if D == 0:
+        raise UsageError(f"query must have a head_dim above 0, got {shape(query)}")
     if key.shape[0] != B or key.shape[3] != D:
         raise UsageError(
             f"key must have the batch and head_dim of query, ({B}, heads, time, {D}), "
@@ -88,16 +128,15 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, start: Tensor | N
         )
     if start is not None:
         check_start(start, query)
+    for name, number in scales.items():
+        if number is not None:
+            check_number(name, number)
 
 
 def check_start(start: Tensor, query: Tensor) -> None:
     """`start` is an integer tensor (B, S) on the device of `query`."""
     B, _, S, _ = query.shape
-    if start.dtype not in (torch.int32, torch.int64):
-        raise UsageError(
-            f"start must be int32 or int64 (the first key that each query may see), "
-            f"got {start.dtype}: convert it with .long()"
-        )
+    check_integers("start", start, "the first key that each query may see")
     check_shape("start", start, (B, S), axes="(batch, queries)")
     if start.device != query.device:
         raise UsageError(

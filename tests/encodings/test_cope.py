@@ -142,7 +142,7 @@ def test_it_adds_the_parameters_that_the_paper_counts():
     ("options", "message"),
     [
         ({"p_max": 0}, "p_max must be a whole number above 0, got 0"),
-        ({"p_max": 2.5}, "p_max must be a whole number above 0, got 2.5"),
+        ({"p_max": 2.5}, "p_max must be a whole number, got 2.5"),
         ({"sep_keys": True, "val_gates": True}, "choose one"),
         ({"convention": "listings"}, "did you mean 'listing'"),
     ],

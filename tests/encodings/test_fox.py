@@ -1,8 +1,10 @@
 """FoX: the gate that the encoding computes (the attention is tested with the op)."""
 
+import pytest
 import torch
 
 from milepost.encoding import Host, Positions, build
+from milepost.errors import UsageError
 
 HOST = Host(dim=16, layers=2, heads=4, key_heads=2, head_dim=4, max_length=32)
 
@@ -33,3 +35,9 @@ def test_it_starts_as_the_authors_do():
 def test_gates_are_in_fp32_whatever_the_model_is_in():
     layer = build("fox", HOST)[0].bfloat16()
     assert gates(layer, torch.randn(2, 5, 16).bfloat16()).dtype == torch.float32
+
+
+def test_a_negative_deviation_is_refused():
+    with pytest.raises(UsageError, match=r"std must not be negative, got -0.1: 0.02 is usual"):
+        build("fox", HOST, {"std": -0.1})
+    assert not build("fox", HOST, {"std": 0})[0].gate.weight.any()

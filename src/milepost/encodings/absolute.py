@@ -10,20 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milepost.encoding import Encoding, Host, Positions
+from milepost.encoding import Encoding, Host, Positions, length_or
 from milepost.errors import UsageError
-
-
-def length_or(default: int, name: str, given: int | None) -> int:
-    """The option `name`, a number of tokens; `default` where it is None."""
-    if given is None:
-        return default
-    if not isinstance(given, int) or given < 1:
-        raise UsageError(
-            f"{name} must be a whole number of tokens above 0, or None for {default} on this "
-            f"model, got {given!r}"
-        )
-    return given
 
 
 class Absolute(Encoding):

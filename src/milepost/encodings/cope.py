@@ -58,6 +58,7 @@ class Cope(Encoding):
     paper = "Golovneva et al. 2024, arXiv 2405.18719"
     changes = "adds q·e[p] to the logits, p a sum of gates"
     op_name = "cope"
+    per_layer = True
     variants = (
         {"shared": True},
         {"sep_keys": True},
@@ -79,8 +80,8 @@ class Cope(Encoding):
         convention: str = "listing",
     ) -> None:
         super().__init__(host)
-        if not isinstance(p_max, int) or p_max < 1:
-            raise UsageError(f"p_max must be a whole number above 0, got {p_max!r}")
+        if p_max < 1:
+            raise UsageError(f"p_max must be a whole number above 0, got {p_max}")
         if sep_keys and val_gates:
             raise UsageError("sep_keys and val_gates both say where gates come from: choose one")
         self.table = nn.Parameter(torch.zeros(p_max + 1, host.head_dim))
@@ -92,11 +93,11 @@ class Cope(Encoding):
     @classmethod
     def stack(cls, host: Host, **options: Any) -> list[Encoding]:
         """A layer has its own table and gate keys; `shared` makes the table one parameter."""
-        layers = [cls(host, **options) for _ in range(host.layers)]
+        layers = super().stack(host, **options)
         if options.get("shared"):
             for layer in layers[1:]:
                 layer.table = layers[0].table
-        return only_first([*layers]) if options.get("first_layer_only") else [*layers]
+        return only_first(layers) if options.get("first_layer_only") else layers
 
     def op(self, *, value: Tensor, **operands: Any) -> Tensor:
         """CoPE attention; with val-gates, the values that are cached anyway are the gate keys."""

@@ -33,6 +33,7 @@ class CopeAlibi(Encoding):
     changes = "adds m·p to the logits, p a sum of gates"
     op = staticmethod(ops.cope_alibi_attention)
     op_name = "cope_alibi"
+    per_layer = True
     variants = ({"slopes": "halving", "first": 0.25}, {"slopes": "learned"}, {"sign": 1})
 
     def __init__(
@@ -55,12 +56,7 @@ class CopeAlibi(Encoding):
         elif slopes == "alibi":
             self.fixed = [sign * slope for slope in alibi_slopes(host.heads)]
         else:
-            raise unknown("slopes", str(slopes), ("alibi", "halving", "learned"))
-
-    @classmethod
-    def stack(cls, host: Host, **options: Any) -> list[Encoding]:
-        """Slopes of its own for each layer."""
-        return [cls(host, **options) for _ in range(host.layers)]
+            raise unknown("slopes", slopes, ("alibi", "halving", "learned"))
 
     def encode(
         self,

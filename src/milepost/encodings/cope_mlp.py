@@ -33,6 +33,7 @@ class CopeMlp(Encoding):
     changes = "adds q·mlp(p) to the logits, p a sum of gates"
     op = staticmethod(ops.cope_mlp_attention)
     op_name = "cope_mlp"
+    per_layer = True
     variants = ({"first_layer_only": True, "hidden": 3},)
 
     def __init__(
@@ -40,8 +41,8 @@ class CopeMlp(Encoding):
     ) -> None:
         super().__init__(host)
         for name, number in (("hidden", hidden), ("p_max", p_max)):
-            if not isinstance(number, int) or number < 1:
-                raise UsageError(f"{name} must be a whole number above 0, got {number!r}")
+            if number < 1:
+                raise UsageError(f"{name} must be a whole number above 0, got {number}")
         self.p_max = p_max
         slope = torch.randn(hidden) / p_max
         self.weight_in = nn.Parameter(slope)
@@ -50,8 +51,8 @@ class CopeMlp(Encoding):
 
     @classmethod
     def stack(cls, host: Host, **options: Any) -> list[Encoding]:
-        """A network of its own for each layer."""
-        layers: list[Encoding] = [cls(host, **options) for _ in range(host.layers)]
+        """A network for each layer, or the first alone."""
+        layers = super().stack(host, **options)
         return only_first(layers) if options.get("first_layer_only") else layers
 
     def encode(

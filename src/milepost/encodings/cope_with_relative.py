@@ -40,8 +40,8 @@ class CopeWithRelative(Encoding):
     @classmethod
     def stack(cls, host: Host, **options: Any) -> list[Encoding]:
         """Each layer's CoPE beside one relative table; where a layer has no CoPE, that alone."""
-        relative = Relative(host, **{n: v for n, v in options.items() if n in Relative.options()})
-        copes = Cope.stack(host, **{n: v for n, v in options.items() if n in Cope.options()})
+        relative = Relative(host, **Relative.own(options))
+        copes = Cope.stack(host, **Cope.own(options))
         return [cls(cope, relative) if isinstance(cope, Cope) else relative for cope in copes]
 
     def encode(

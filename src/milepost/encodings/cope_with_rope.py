@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from milepost.encoding import Encoding, Operands, Positions
+from milepost.encoding import Encoding, Host, Operands, Positions
 from milepost.encodings.cope import Cope
 from milepost.encodings.rope import Rope
 
@@ -39,10 +39,10 @@ class CopeWithRope(Encoding):
         return {**Cope.options(), **Rope.options()}
 
     @classmethod
-    def stack(cls, host: Any, **options: Any) -> list[Encoding]:
+    def stack(cls, host: Host, **options: Any) -> list[Encoding]:
         """Each layer's CoPE beside one RoPE; where a layer has no CoPE, RoPE alone."""
-        rope = Rope(host, **{n: v for n, v in options.items() if n in Rope.options()})
-        copes = Cope.stack(host, **{n: v for n, v in options.items() if n in Cope.options()})
+        rope = Rope(host, **Rope.own(options))
+        copes = Cope.stack(host, **Cope.own(options))
         return [cls(cope, rope) if isinstance(cope, Cope) else rope for cope in copes]
 
     def begin(self, x: Tensor, positions: Positions) -> tuple[Tensor, Any]:

@@ -52,8 +52,8 @@ class Fire(Encoding):
         self, host: Host, *, hidden: int = 32, threshold: float = 512.0, shared: bool = False
     ) -> None:
         super().__init__(host)
-        if not isinstance(hidden, int) or hidden < 1:
-            raise UsageError(f"hidden must be a whole number above 0, got {hidden!r}: 32 is usual")
+        if hidden < 1:
+            raise UsageError(f"hidden must be a whole number above 0, got {hidden}: 32 is usual")
         if threshold <= 0:
             raise UsageError(f"threshold must be above 0, got {threshold}: 512 is usual")
         self.threshold = threshold

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from milepost import ops
 from milepost.encoding import Encoding, Host, Operands, Positions
+from milepost.errors import UsageError
 
 
 class Fox(Encoding):
@@ -35,17 +36,15 @@ class Fox(Encoding):
     cached = ("key", "value", "log_f")
     op = staticmethod(ops.forgetting_attention)
     op_name = "forgetting"
+    per_layer = True
 
     def __init__(self, host: Host, *, bias: float = 0.0, std: float = 0.02) -> None:
         super().__init__(host)
+        if std < 0:
+            raise UsageError(f"std must not be negative, got {std}: 0.02 is usual")
         self.gate = nn.Linear(host.dim, host.heads)
         nn.init.normal_(self.gate.weight, std=std)
         nn.init.constant_(self.gate.bias, bias)
-
-    @classmethod
-    def stack(cls, host: Host, **options: Any) -> list[Encoding]:
-        """A gate of its own for each layer."""
-        return [cls(host, **options) for _ in range(host.layers)]
 
     def encode(
         self,

@@ -38,9 +38,9 @@ class FoxWithRope(Encoding):
     @classmethod
     def stack(cls, host: Host, **options: Any) -> list[Encoding]:
         """Each layer's gate beside one RoPE."""
-        rope = Rope(host, **{n: v for n, v in options.items() if n in Rope.options()})
-        own = {n: v for n, v in options.items() if n in Fox.options()}
-        return [cls(Fox(host, **own), rope) for _ in range(host.layers)]
+        rope = Rope(host, **Rope.own(options))
+        gates = Fox.own(options)
+        return [cls(Fox(host, **gates), rope) for _ in range(host.layers)]
 
     def begin(self, x: Tensor, positions: Positions) -> tuple[Tensor, Any]:
         """RoPE's state."""

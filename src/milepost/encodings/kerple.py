@@ -56,7 +56,7 @@ class Kerple(Encoding):
     def __init__(self, host: Host, *, variant: str = "log") -> None:
         super().__init__(host)
         if variant not in ("log", "power"):
-            raise unknown("variant", str(variant), ("log", "power"))
+            raise unknown("variant", variant, ("log", "power"))
         self.variant = variant
         above = {"log": (2.0, 1.0), "power": (1.0, 2.0)}[variant]
         self.r1 = nn.Parameter(above[0] * torch.rand(host.heads))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.encoding import Encoding, Host, Operands, Positions
-from milepost.encodings.absolute import Absolute, length_or
+from milepost.encoding import Encoding, Host, Operands, Positions, length_or
+from milepost.encodings.absolute import Absolute
 from milepost.encodings.rope import Rope
 from milepost.encodings.sinusoidal import Sinusoidal
 from milepost.errors import UsageError, unknown
@@ -65,7 +65,7 @@ class Randomized(Encoding):
         elif over == "absolute":
             self.inner = Absolute(host, length=self.length)
         else:
-            raise unknown("over", str(over), ("rope", "sinusoidal", "absolute"))
+            raise unknown("over", over, ("rope", "sinusoidal", "absolute"))
         self.fixed: Tensor
         self.register_buffer("fixed", draw(host.max_length, self.length)[: host.max_length])
 

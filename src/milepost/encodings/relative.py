@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milepost import ops
-from milepost.encoding import Encoding, Host, Operands, Positions
-from milepost.encodings.absolute import length_or
+from milepost.encoding import Encoding, Host, Operands, Positions, length_or
 
 
 class Relative(Encoding):

@@ -6,8 +6,7 @@ Golovneva et al. 2024, arXiv 2405.18719, Sec. 5.4 and Fig. 3.
 
 from torch import Tensor
 
-from milepost.encoding import Host
-from milepost.encodings.absolute import length_or
+from milepost.encoding import Host, length_or
 from milepost.encodings.relative import Relative
 
 

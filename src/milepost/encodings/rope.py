@@ -31,6 +31,15 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((low * cos - high * sin, low * sin + high * cos), dim=-1).to(x.dtype)
 
 
+def check_factor(factor: float) -> None:
+    """`factor`, how many times longer the text becomes, is at least 1, or a `UsageError`."""
+    if not factor >= 1:
+        raise UsageError(
+            f"factor must be at least 1, got {factor}: it is the length to reach over the length "
+            f"trained on, and 1 is plain rope"
+        )
+
+
 class Rope(Encoding):
     """q_i ← R_i q_i and k_j ← R_j k_j, so that q_i·k_j depends on i − j alone.
 

@@ -8,17 +8,7 @@ import torch
 from torch import Tensor
 
 from milepost.encoding import Host
-from milepost.encodings.rope import Rope
-from milepost.errors import UsageError
-
-
-def check_factor(factor: float) -> None:
-    """`factor`, how many times longer the text becomes, is at least 1, or a `UsageError`."""
-    if not factor >= 1:
-        raise UsageError(
-            f"factor must be at least 1, got {factor}: it is the length to reach over the length "
-            f"trained on, and 1 is plain rope"
-        )
+from milepost.encodings.rope import Rope, check_factor
 
 
 class RopeLinear(Rope):

@@ -5,8 +5,7 @@ bloc97 2023, a post on Reddit (r/LocalLLaMA); written down by Peng, Quesnelle, F
 """
 
 from milepost.encoding import Host
-from milepost.encodings.rope import Rope
-from milepost.encodings.rope_linear import check_factor
+from milepost.encodings.rope import Rope, check_factor
 from milepost.errors import UsageError
 
 

@@ -34,6 +34,7 @@ class StickBreaking(Encoding):
     changes = "replaces softmax by breaking a stick from the newest key on"
     op = staticmethod(ops.stick_breaking_attention)
     op_name = "stick_breaking"
+    per_layer = True
     variants = (
         {"remainder": "current"},
         {"remainder": "bias"},
@@ -45,17 +46,12 @@ class StickBreaking(Encoding):
     ) -> None:
         super().__init__(host)
         if remainder not in ("drop", "current", "bias"):
-            raise unknown("remainder", str(remainder), ("drop", "current", "bias"))
+            raise unknown("remainder", remainder, ("drop", "current", "bias"))
         self.remainder = remainder
         self.attend_current = attend_current
         if remainder == "bias":
             self.bias = nn.Parameter(torch.zeros(host.heads, host.head_dim))
             self.norm = nn.GroupNorm(host.heads, host.heads * host.head_dim)
-
-    @classmethod
-    def stack(cls, host: Host, **options: Any) -> list[Encoding]:
-        """A learned remainder and norm of its own for each layer."""
-        return [cls(host, **options) for _ in range(host.layers)]
 
     def encode(
         self,

@@ -58,8 +58,8 @@ class T5(Encoding):
         scale: float | None = None,
     ) -> None:
         super().__init__(host)
-        if not isinstance(buckets, int) or buckets < 2:
-            raise UsageError(f"buckets must be a whole number above 1, got {buckets!r}")
+        if buckets < 2:
+            raise UsageError(f"buckets must be a whole number above 1, got {buckets}")
         if max_distance <= buckets // 2:
             raise UsageError(
                 f"max_distance must be above half the buckets, of which each holds one distance, "

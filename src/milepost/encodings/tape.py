@@ -148,8 +148,8 @@ class Tape(Encoding):
                 "update='attention' has no meaning in the paper's equations, where only Eq. 8 is "
                 "zero at the start: use update='both' or 'mlp', or variant='released'"
             )
-        if not isinstance(hidden, int) or hidden < 1:
-            raise UsageError(f"hidden must be a whole number above 0, got {hidden!r}: 48 is usual")
+        if hidden < 1:
+            raise UsageError(f"hidden must be a whole number above 0, got {hidden}: 48 is usual")
         self.variant = variant
         self.random_shift = random_shift
         self.rope = Rope(host, base=base)

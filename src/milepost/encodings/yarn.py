@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from milepost.encoding import Host, Positions
-from milepost.encodings.absolute import length_or
-from milepost.encodings.rope import Rope
-from milepost.encodings.rope_linear import check_factor
+from milepost.encoding import Host, Positions, length_or
+from milepost.encodings.rope import Rope, check_factor
 from milepost.errors import UsageError, unknown
 
 
@@ -84,7 +82,7 @@ class Yarn(Rope):
                 f"beta_fast={beta_fast}: 1 and 32 are usual"
             )
         if ramp not in ("rotations", "dimensions"):
-            raise unknown("ramp", str(ramp), ("rotations", "dimensions"))
+            raise unknown("ramp", ramp, ("rotations", "dimensions"))
         self.factor = factor
         self.length = length_or(
             math.ceil(host.max_length / factor), "original_length", original_length

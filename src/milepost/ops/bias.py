@@ -33,7 +33,7 @@ def bias_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(query, key, value, start, scale=scale)
     bias = parameter("bias", bias, query)
     B, H, S, _ = query.shape
     T = key.shape[2]

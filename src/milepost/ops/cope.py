@@ -13,6 +13,7 @@ from milepost.ops import dispatch
 from milepost.shapes import (
     check_attention,
     check_floating,
+    check_number,
     check_shape,
     check_table,
     parameter,
@@ -80,7 +81,8 @@ def cope_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(query, key, value, start, scale=scale, gate_scale=gate_scale)
+    check_number("position_scale", position_scale)
     table = parameter("table", table, query)
     check_table("table", table, query)
     check_gate_keys(gate_keys, query, key)
@@ -133,7 +135,7 @@ def cope_alibi_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(query, key, value, start, scale=scale, gate_scale=gate_scale)
     slopes = parameter("slopes", slopes, query)
     check_shape("slopes", slopes, (query.shape[1],), axes="(heads,)")
     check_gate_keys(gate_keys, query, key)
@@ -183,7 +185,9 @@ def cope_mlp_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(
+        query, key, value, start, scale=scale, gate_scale=gate_scale, max_position=max_position
+    )
     weight_in = parameter("weight_in", weight_in, query)
     bias_in = parameter("bias_in", bias_in, query)
     weight_out = parameter("weight_out", weight_out, query)

@@ -19,6 +19,7 @@ from torch import Tensor
 from milepost.errors import UsageError, unknown
 
 FUSED = ("triton", "native")  # fastest first; `auto` falls back to the reference
+BACKENDS = ("auto", "reference", *FUSED)
 DEVICES = {"triton": "cuda", "native": "cpu"}
 
 
@@ -70,7 +71,7 @@ def choose(op: str, backend: str, operands: dict[str, Any]) -> Callable[..., Any
             )
         return implementation(backend, op).attend
     elif backend != "reference":
-        raise unknown("backend", backend, ("auto", "reference", *FUSED))
+        raise unknown("backend", backend, BACKENDS)
     return implementation("reference", op).attend
 
 

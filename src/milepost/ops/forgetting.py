@@ -35,7 +35,7 @@ def forgetting_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(query, key, value, start, scale=scale)
     log_f = parameter("log_f", log_f, query)
     B, H = query.shape[:2]
     check_shape("log_f", log_f, (B, H, key.shape[2]), axes="(batch, query heads, keys)")

@@ -35,7 +35,7 @@ def relative_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(query, key, value, start, scale=scale)
     table = parameter("table", table, query)
     check_table("table", table, query)
     return dispatch.run(

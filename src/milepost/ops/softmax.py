@@ -35,7 +35,7 @@ def softmax_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(query, key, value, start, scale=scale)
     return dispatch.run(
         "softmax", backend, query=query, key=key, value=value, scale=scale, start=start
     )

@@ -37,7 +37,7 @@ def stick_breaking_attention(
     Raises:
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
-    check_attention(query, key, value, start)
+    check_attention(query, key, value, start, scale=scale)
     return dispatch.run(
         "stick_breaking",
         backend,

@@ -26,7 +26,8 @@ def attend(
     if max_position is not None:
         position = position.clamp(max=max_position)
     logits = content
-    # One hidden unit at a time: all at once would take N times the memory of the logits.
+    # One hidden unit at a time: all at once would take N times the memory of the logits. With
+    # gradients it takes that anyway, since autograd keeps every unit's positions for the backward.
     share = precise(query) @ precise(weight_out).mT  # [B, H, S, N]
     for n, (weight, bias) in enumerate(zip(precise(weight_in), precise(bias_in), strict=True)):
         logits = logits + (weight * position + bias).relu() * share[..., n : n + 1]
