@@ -21,8 +21,8 @@ def test_it_is_a_value_error():
             "valid: auto, native, reference, triton",
         ),
         ("cuda", "unknown backend 'cuda': valid: auto, native, reference, triton"),
-        (None, "unknown backend None: valid: auto, native, reference, triton"),
-        (7, "unknown backend 7: valid: auto, native, reference, triton"),
+        (None, "unknown backend 'None': valid: auto, native, reference, triton"),
+        (7, "unknown backend '7': valid: auto, native, reference, triton"),
         ("", "unknown backend '': valid: auto, native, reference, triton"),
     ],
 )

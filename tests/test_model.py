@@ -125,7 +125,7 @@ def test_a_dictionary_makes_the_same_configuration():
         ({"encoding": None}, "encoding must be a name, as 'rope', got None"),
         ({"encoding_options": "p_max"}, "encoding_options must map names to values"),
         ({"layers": True}, "layers must be a whole number above 0, got True"),
-        ({"mlp": 3}, "unknown mlp 3: valid: geglu"),
+        ({"mlp": 3}, "unknown mlp '3': valid: geglu"),
         ({"tied": "no"}, "tied must be True or False, got 'no'"),
         ({"kv_shift": 1}, "kv_shift must be True or False, got 1"),
         ({"dropout": "0.1"}, "dropout must be a finite number, got '0.1'"),
