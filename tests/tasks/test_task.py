@@ -81,19 +81,19 @@ def test_global_generators_are_neither_read_nor_moved(name):
 
     def drawn(global_seed):
         random.seed(global_seed)
-        np.random.seed(global_seed)  # noqa: NPY002
+        np.random.seed(global_seed)  # noqa: NPY002, the global generator is the point
         torch.manual_seed(global_seed)
         tokens = task.batch(0, "train", 0, 4).tokens
-        after = (random.random(), np.random.random(), torch.rand(()).item())  # noqa: NPY002
+        after = (random.random(), np.random.random(), torch.rand(()).item())  # noqa: NPY002, the global generator is the point
         return tokens, after
 
     first, first_after = drawn(1)
     second, _ = drawn(2)
     assert torch.equal(first, second)
     random.seed(1)
-    np.random.seed(1)  # noqa: NPY002
+    np.random.seed(1)  # noqa: NPY002, the global generator is the point
     torch.manual_seed(1)
-    assert first_after == (random.random(), np.random.random(), torch.rand(()).item())  # noqa: NPY002
+    assert first_after == (random.random(), np.random.random(), torch.rand(()).item())  # noqa: NPY002, the global generator is the point
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ class Stepper:
         shares = []
         for batch, target in zip(batches, targets, strict=True):
             share = self._cross_entropy(batch.inputs, target) / scored
-            share.backward()  # type: ignore[no-untyped-call]
+            share.backward()  # type: ignore[no-untyped-call]  # torch has no annotation
             shares.append(share.detach())
         largest = math.inf if self.settings.clip is None else self.settings.clip
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), largest)
