@@ -63,7 +63,7 @@ def test_a_drawing_follows_the_page_it_is_on(drawn):
     svg = drawn["learning"]["flip-flop"]
     assert "currentColor" in svg
     assert "var(--series-1, #0072b2)" in svg
-    for told in (plots._INK, plots._QUIET, plots._RULE):
+    for told in (plots.INK, plots.QUIET, plots.RULE):
         assert told not in svg
     assert "<metadata" not in svg
     assert "<!DOCTYPE" not in svg

@@ -66,7 +66,9 @@ def test_notes_say_what_was_run_and_what_contradicts_the_paper(folder):
     # judged: cope below absolute (30.5 and 40.0) and cope below rope
     assert any(note.startswith("Of 2 differences") and "1 is found here" in note for note in notes)
     assert any(note.startswith("1 of 18 cells failed") for note in notes)
-    assert notes[-1] == "Reproduce: milepost study cope-table2 --scale mini"
+    assert notes[-1] == (
+        "Reproduce: milepost study cope-table2 --scale mini --encodings absolute,rope,cope"
+    )
 
 
 def test_rows_that_the_paper_lacks_show_a_dash(folder):

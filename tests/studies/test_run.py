@@ -107,10 +107,11 @@ from milepost.studies import run
 if __name__ == "__main__":
     seen = []
     def start(self):
-        from multiprocessing import resource_tracker
+        from multiprocessing import forkserver, resource_tracker
         resource_tracker.getfd()  # as the start of a process does
+        forkserver.ensure_running()
         seen.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
-    multiprocessing.get_context("spawn").Process.start = start
+    multiprocessing.get_context("forkserver").Process.start = start
     path = pathlib.Path({str(tmp_path)!r}) / "x"
     run.cells.failure_file = run.cells.result_file = lambda *_: path
     run._start(None, path, 1, None)

@@ -26,7 +26,7 @@ def duration(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class _Lines:
+class Lines:
     """A rich progress display on a terminal; elsewhere nothing is drawn and `log` speaks."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class _Lines:
         return not self.live and time.monotonic() - self.logged >= LOG_SECONDS
 
 
-class TrainingLine(_Lines):
+class TrainingLine(Lines):
     """Progress of one run: steps, loss, tokens a second, time left."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class TrainingLine(_Lines):
             self.log(about)
 
 
-class StudyLines(_Lines):
+class StudyLines(Lines):
     """Progress of a study: an overall line with the time left, and one for each running cell."""
 
     def __init__(self, title: str) -> None:

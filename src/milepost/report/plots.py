@@ -22,27 +22,27 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f
 MARKERS = ("s", "^", "o", "D", "v", "P", "X", "<")
 
 # Colours that matplotlib is told, each replaced in the SVG by what a page's style sheet may set.
-_INK, _QUIET, _RULE, _PAGE = "#010101", "#020202", "#030303", "#040404"
+INK, QUIET, RULE, _PAGE = "#010101", "#020202", "#030303", "#040404"
 _THEMED = {
-    _INK: "currentColor",
-    _QUIET: "var(--quiet, #6b7078)",
-    _RULE: "var(--rule, #d9dce0)",
+    INK: "currentColor",
+    QUIET: "var(--quiet, #6b7078)",
+    RULE: "var(--rule, #d9dce0)",
     _PAGE: "var(--page, #ffffff)",
     **{colour: f"var(--series-{i}, {colour})" for i, colour in enumerate(SERIES, start=1)},
 }
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "milepost",
     "font.family": "DejaVu Sans",
     "font.size": 10,
-    "text.color": _INK,
-    "axes.edgecolor": _QUIET,
-    "axes.labelcolor": _QUIET,
+    "text.color": INK,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": QUIET,
     "axes.labelsize": 9,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.titlecolor": _INK,
+    "axes.titlecolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.8,
@@ -50,11 +50,11 @@ _STYLE: dict[Any, Any] = {
     "axes.facecolor": "none",
     "figure.facecolor": "none",
     "savefig.facecolor": "none",
-    "xtick.color": _QUIET,
-    "ytick.color": _QUIET,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
     "xtick.labelsize": 9,
     "ytick.labelsize": 9,
-    "grid.color": _RULE,
+    "grid.color": RULE,
     "grid.linewidth": 0.8,
 }
 _SIZE = (4.3, 3.1)
@@ -71,14 +71,14 @@ def draw(results: Results) -> dict[str, dict[str, str]]:
             'pip install "milepost[plot]", then run `milepost report` on the folder'
         ) from error
     study = results.study
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         drawn = {
             "test-sets": {table.name: _test_sets(results, table) for table in study.tables},
             "learning": {arm.name: _learning(results, arm) for arm in study.arms},
             "length": {arm.name: _lengths(results, arm) for arm in study.arms},
         }
     return {
-        kind: {name: _themed(svg, f"{kind}-{name}") for name, svg in plots.items() if svg}
+        kind: {name: themed(svg, f"{kind}-{name}") for name, svg in plots.items() if svg}
         for kind, plots in drawn.items()
         if any(plots.values())
     }
@@ -110,7 +110,7 @@ def _learning(results: Results, arm: Arm) -> str | None:
             ends[encoding] = (steps[-1], means[-1])
     _from_zero(axes)
     _direct_labels(axes, results, ends)
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def _test_sets(results: Results, table: Table) -> str | None:
@@ -161,14 +161,14 @@ def _test_sets(results: Results, table: Table) -> str | None:
             )
     axes.set_yticks(range(len(table.columns)), [column.title for column in table.columns])
     axes.set_ylim(len(table.columns) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0, labelcolor=_INK)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", visible=True)
     axes.set_xlim(0, max(5.0, axes.get_xlim()[1]))
     for row in range(1, len(table.columns)):
-        axes.axhline(row - 0.5, color=_RULE, linewidth=0.8)
+        axes.axhline(row - 0.5, color=RULE, linewidth=0.8)
     _key(axes, results)
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def _lengths(results: Results, arm: Arm) -> str | None:
@@ -213,7 +213,7 @@ def _lengths(results: Results, arm: Arm) -> str | None:
     axes.minorticks_off()
     _from_zero(axes)
     _direct_labels(axes, results, ends)
-    return _svg(figure)
+    return svg_text(figure)
 
 
 def _by_length(cell: Cell, metric: str) -> dict[int, float]:
@@ -298,7 +298,7 @@ def _key(axes: Any, results: Results) -> None:
         )
         for encoding in results.encodings
     ]
-    handles.append(handle("the paper's", "o", color=_QUIET, markersize=7, markerfacecolor="none"))
+    handles.append(handle("the paper's", "o", color=QUIET, markersize=7, markerfacecolor="none"))
     rows = -(-len(handles) // _KEY_COLUMNS)
     # drawn row by row, where a legend fills its columns first
     order = [i for column in range(_KEY_COLUMNS) for i in range(column, len(handles), _KEY_COLUMNS)]
@@ -319,13 +319,13 @@ def _key(axes: Any, results: Results) -> None:
     axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * rows)
 
 
-def _svg(figure: Any) -> str:
+def svg_text(figure: Any) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()
 
 
-def _themed(svg: str, name: str) -> str:
+def themed(svg: str, name: str) -> str:
     """The bare `<svg>` element: themed colours, no metadata, ids that stay unique on one page."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)

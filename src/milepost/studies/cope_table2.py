@@ -12,6 +12,7 @@ too, and the paper gives no figure for it.
 The paper does not say whether selective copy counts wrong tokens or wrong sequences. Guessing among
 the tokens would be right now and then, so 100.0 (0.0) can only be sequences; this table counts
 sequences, and the report lists the token errors too.
+FoX, stick-breaking attention and TAPE are not in the paper's table: they are here for comparison.
 """
 
 from milepost.studies.study import Arm, Column, Figure, Study, Table
@@ -21,7 +22,7 @@ STUDY = Study(
     title="Flip-flop and selective copy",
     paper="Golovneva et al., Contextual Position Encoding (2024), Table 2",
     link="https://arxiv.org/abs/2405.18719",
-    encodings=("absolute", "rope", "cope"),
+    encodings=("absolute", "rope", "cope", "fox", "stick-breaking", "tape"),
     arms=(
         Arm("flip-flop", "Flip-flop", task="flip-flop"),
         Arm("selective-copy", "Selective copy", task="selective-copy"),

@@ -212,7 +212,9 @@ def _start(cell: Cell, directory: Path, threads: int, device: str | None) -> Run
         file(cell, directory).unlink(missing_ok=True)  # the result is a damaged one
     # One pipe each, because a shared queue's lock would die with the child that holds it.
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(
+    context = multiprocessing.get_context("forkserver")  # imports once, not for every cell
+    context.set_forkserver_preload(["milepost.studies.cell"])
+    process = context.Process(
         target=cells.work, args=(cell, directory, threads, device, sender), daemon=True
     )
     # Ctrl-C is for the parent alone: the child inherits the mask, and ignores the signal before

@@ -46,7 +46,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
         "task_settings": {"length": 64},
         "options": {"p_max": 31},
         "test_sequences": 256,
-        "training": {**_MINI, "steps": 300, "lr": 3e-3, "betas": (0.9, 0.95), "warmup": 30},
+        "training": {**_MINI, "steps": 240, "lr": 3e-3, "betas": (0.9, 0.95), "warmup": 30},
     },
     "flip-flop/paper": {
         "options": {"p_max": 512},
@@ -64,7 +64,14 @@ _RECIPES: dict[str, dict[str, Any]] = {
         "task_settings": {"data": 24, "blanks": 24},
         "options": {"p_max": 31},
         "test_sequences": 512,
-        "training": {**_MINI, "steps": 500, "lr": 4e-3, "betas": (0.9, 0.98), "warmup": 60},
+        "training": {
+            **_MINI,
+            "batch": 32,
+            "steps": 340,
+            "lr": 4e-3,
+            "betas": (0.9, 0.98),
+            "warmup": 60,
+        },
     },
     "selective-copy/paper": {
         "options": {"p_max": 768},
