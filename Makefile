@@ -3,10 +3,17 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 
-.PHONY: demo test check format clean
+# What the compiled kernels are made from. Without a compiler milepost goes on without them.
+KERNELS = CMakeLists.txt $(wildcard src/milepost/ops/native/kernels/* src/milepost/ops/native/kernels/policies/*)
+COMPILER = $(firstword $(foreach name,$(CXX) c++ clang++,$(shell command -v $(name))))
+INSTALL = $(BIN)/python -m pip install --quiet --no-build-isolation
+EDITABLE = $(INSTALL) $(if $(COMPILER),,-C wheel.cmake=false) --editable
 
-demo: $(VENV)/demo-ready  ## train three encodings on two tasks, in minutes, and show the table
+.PHONY: demo test check build test-without-kernels sanitize format clean
+
+demo: $(VENV)/demo-ready  ## train six encodings on two tasks, in minutes, and show the table
 	$(BIN)/milepost study cope-table2 --scale mini
 
 test: check  ## format, lint, types, imports, then every test
@@ -17,6 +24,30 @@ check: $(VENV)/dev-ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+build: $(VENV)/dev-ready  ## compile what changed in the kernels, and say which this machine runs
+	$(EDITABLE) . --no-deps
+	@$(BIN)/python -c 'from milepost.ops import native; print(*native.isas() or [native.missing()])'
+
+# The next two install milepost into an environment of its own in build/, which sees the packages of
+# $(VENV) behind it. Their tests run what is installed there.
+test-without-kernels: $(VENV)/dev-ready  ## what a machine without a compiler gets: ops, encodings
+	$(call environment,build/without-kernels)
+	CC=/bin/false CXX=/bin/false $(call install,build/without-kernels)
+	build/without-kernels/bin/python -c \
+		'from milepost.ops import native; print(native.missing()); assert native.isa() is None'
+	build/without-kernels/bin/python -m pytest -n 2 tests/ops tests/encodings tests/test_encodings.py
+
+sanitize: $(VENV)/dev-ready  ## the kernels' tests with the address and undefined-behaviour sanitizers
+	$(call environment,build/sanitize)
+	$(call install,build/sanitize) -C cmake.define.MILEPOST_SANITIZE=ON -C build-dir=build/sanitize/cmake
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0 build/sanitize/bin/python -m pytest tests/ops/native
+
+packages = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+environment = $(BIN)/python -m venv --without-pip $(1) && \
+	echo $(call packages,$(VENV)) > $(call packages,$(1))/behind.pth
+install = $(BIN)/python -m pip --python $(1)/bin/python install --quiet --no-build-isolation --no-deps .
 
 format: $(VENV)/dev-ready  ## rewrite the source as `make check` wants it
 	$(BIN)/ruff format .
@@ -30,12 +61,18 @@ $(VENV)/torch-ready:
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	touch $@
 
-$(VENV)/demo-ready: $(VENV)/torch-ready pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[plot]"
+# What builds the kernels stays in the environment, so that a second build compiles only what changed
+$(VENV)/build-ready: $(VENV)/torch-ready pyproject.toml
+	$(BIN)/python -m pip install --quiet cmake ninja $$($(BIN)/python -c \
+		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
 	touch $@
 
-$(VENV)/dev-ready: $(VENV)/torch-ready pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+$(VENV)/demo-ready: $(VENV)/build-ready $(KERNELS)
+	$(EDITABLE) ".[plot]"
+	touch $@
+
+$(VENV)/dev-ready: $(VENV)/build-ready $(KERNELS)
+	$(EDITABLE) ".[dev]"
 	touch $@
 
 clean:

@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": "test a trained model",
     "study": "run a paper's table: every encoding, task and seed",
     "report": "draw a study's table, plots and page again",
+    "bench": "measure the speed and memory of the ops",
 }
 
 

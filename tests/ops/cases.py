@@ -1,5 +1,6 @@
 """Operands for the ops' tests: the grid of shapes, and every op with what it takes."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from . import equations
 
 @dataclass(frozen=True)
 class Case:
-    """The shapes of one call, and the kind of `start` that it has."""
+    """The shapes of one call, and the kind of `start` that it has, `span` tokens long."""
 
     start: str | None = None
     B: int = 2
@@ -25,6 +26,7 @@ class Case:
     T: int = 6
     D: int = 4
     V: int = 4
+    span: int = 3
 
 
 GRID = {
@@ -57,11 +59,11 @@ def start_of(case: Case) -> Tensor | None:
 
     def first(b: int, i: int) -> int:
         if case.start == "padding":
-            return (0, 3, 1)[b]  # keys before this one are padding
+            return (0, case.span, case.span // 3)[b]  # keys before this one are padding
         if case.start == "window":
-            return i - 2  # three keys at most; negative for the first rows
+            return i - case.span + 1  # so many keys at most; negative for the first rows
         if case.start == "packed":
-            return i - (i + b) % 3  # documents of three tokens
+            return i - (i + b) % case.span  # documents of so many tokens
         assert case.start == "no key"
         return i + 1 if (i + b) % 2 else i // 2
 
@@ -141,8 +143,8 @@ OPS = {
             "gate_keys": like_keys(case),
             "position_query": like_queries(case),
             "relative_table": table(case, 3),
-            "scale": 0.7,
-            "gate_scale": 0.6,
+            "scale": 1.4 / math.sqrt(case.D),
+            "gate_scale": 1.2 / math.sqrt(case.D),
             "position_scale": 0.5,
         },
     ),
@@ -197,14 +199,19 @@ def parts(result: Any) -> tuple[Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 
+def cotangents(results: tuple[Tensor, ...]) -> list[Tensor]:
+    """A fixed weight for every number that an op returned."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(result.shape, generator=generator).double() for result in results]
+
+
 def gradients(call: Callable[..., Any], given: dict[str, Any]) -> dict[str, Tensor]:
     """For each floating operand, the gradient of a fixed weighted sum of all that is returned."""
     leaves = {name: x.detach().clone().requires_grad_() for name, x in floating(given).items()}
     results = parts(call(**given | leaves))
-    generator = torch.Generator().manual_seed(1)
     total = sum(
-        (result.double() * torch.randn(result.shape, generator=generator).double()).sum()
-        for result in results
+        (result.double() * weight).sum()
+        for result, weight in zip(results, cotangents(results), strict=True)
     )
     found = torch.autograd.grad(total, list(leaves.values()), materialize_grads=True)
     return dict(zip(leaves, found, strict=True))

@@ -43,6 +43,7 @@ def cope_attention(
     gate_scale: float | None = None,
     position_scale: float = 1.0,
     start: Tensor | None = None,
+    skip: bool = True,
     backend: str = "auto",
 ) -> Tensor:
     """CoPE (arXiv 2405.18719, Eqs. 3 to 9), as its Listing 1.
@@ -74,6 +75,8 @@ def cope_attention(
             not see it. It uses `position_query` too, and is not scaled.
         gate_scale: of the gates' logits; `scale` if None.
         position_scale: of z.
+        skip: whether a fused backend may leave out the gates of keys past P counts, which no
+            longer matter. The result differs by rounding at most.
 
     Returns:
         (B, H, S, V) in the dtype of `value`. Counts are summed in at least fp32.
@@ -106,6 +109,7 @@ def cope_attention(
         gate_scale=gate_scale,
         position_scale=position_scale,
         start=start,
+        skip=skip,
     )
 
 

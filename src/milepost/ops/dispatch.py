@@ -4,7 +4,7 @@ A backend is a folder beside this file with one module per op, each with a funct
 takes the op's operands, checked, and does the work. A fused backend's module also has
 `refusal(**operands) -> str | None`, the reason why it cannot take these operands, and imports
 everywhere: what its machine lacks is such a reason. Adding a fused kernel is adding a file: `auto`
-finds it by its name.
+finds it by its name. What several ops share is in modules whose names begin with an underscore.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,22 @@ import torch
 from torch import Tensor
 
 from milepost.errors import UsageError, unknown
+from milepost.ops import native
 
 FUSED = ("triton", "native")  # fastest first; `auto` falls back to the reference
 BACKENDS = ("auto", "reference", *FUSED)
+REFERENCE = f"{__package__}.reference"
 DEVICES = {"triton": "cuda", "native": "cpu"}
 
 
 def modules(backend: str) -> dict[str, Any]:
-    """The modules of a backend by their names; none where it has no folder."""
+    """The modules of a backend's ops by their names; none where it has no folder."""
     folder = f"{__package__}.{backend}"
     if find_spec(folder) is None:
         return {}
     names = [module.name for module in iter_modules(import_module(folder).__path__)]
-    return {name: import_module(f"{folder}.{name}") for name in names}
+    ops = [name for name in names if not name.startswith("_")]
+    return {name: import_module(f"{folder}.{name}") for name in ops}
 
 
 # Found once, at import: torch.compile cannot trace an import
@@ -63,6 +66,9 @@ def choose(op: str, backend: str, operands: dict[str, Any]) -> Callable[..., Any
         for name in FUSED:
             if refusal(name, op, operands) is None:
                 return implementation(name, op).attend
+        # torch.compile cannot trace a warning
+        if operands["query"].device.type == "cpu" and not torch.compiler.is_compiling():
+            native.warn_if_missing()
     elif backend in FUSED:
         reason = refusal(backend, op, operands)
         if reason is not None:
@@ -78,6 +84,8 @@ def choose(op: str, backend: str, operands: dict[str, Any]) -> Callable[..., Any
 def run(op: str, backend: str, **operands: Any) -> Any:
     """Run `op` on checked operands, outside autocast: an op chooses its own precision."""
     attend = choose(op, backend, operands)
+    if attend.__module__.startswith(REFERENCE):
+        operands.pop("skip", None)  # it leaves nothing out
     query: Tensor = operands["query"]
     if not torch.is_autocast_enabled(query.device.type):
         return attend(**operands)

@@ -14,6 +14,7 @@ def forgetting_attention(
     *,
     scale: float | None = None,
     start: Tensor | None = None,
+    skip: bool = True,
     backend: str = "auto",
 ) -> Tensor:
     """Forgetting attention (arXiv 2503.02130, Eqs. 4 to 6).
@@ -28,6 +29,8 @@ def forgetting_attention(
         query, key, value, scale, start, backend: as in `softmax_attention`.
         log_f: (B, H, T), one gate per *query* head, finite and ≤ 0 (not checked; log f = 0
             everywhere is plain attention).
+        skip: whether a fused backend may leave out keys whose weights, all together, are below
+            2⁻²⁴ of the row's, by a bound on them: |scale| · ‖q_i‖ · max ‖k_j‖ + Λ_i − Λ_j + log T.
 
     Returns:
         (B, H, S, V) in the dtype of `value`.
@@ -48,4 +51,5 @@ def forgetting_attention(
         log_f=log_f,
         scale=scale,
         start=start,
+        skip=skip,
     )

@@ -14,6 +14,7 @@ def stick_breaking_attention(
     attend_current: bool = False,
     scale: float | None = None,
     start: Tensor | None = None,
+    skip: bool = True,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Stick-breaking attention (arXiv 2410.17980, Eqs. 1 to 4), in log space.
@@ -29,6 +30,8 @@ def stick_breaking_attention(
         query, key, value, scale, start, backend: as in `softmax_attention`.
         attend_current: whether a token may attend to itself. The paper excludes it, so that the
             first token attends to nothing and its remainder is 1.
+        skip: whether a fused backend may leave out keys once less than 2⁻²⁴ of the stick is
+            left. The remainder is then what was left when it stopped.
 
     Returns:
         The output (B, H, S, V) in the dtype of `value`, and the remainder (B, H, S) in fp32
@@ -47,4 +50,5 @@ def stick_breaking_attention(
         attend_current=attend_current,
         scale=scale,
         start=start,
+        skip=skip,
     )

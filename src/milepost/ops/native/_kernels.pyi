@@ -1,0 +1,13 @@
+from typing import Any
+
+def variants() -> list[str]: ...
+def run(
+    variant: str,
+    op: int,
+    backward: bool,
+    sizes: tuple[int, ...],
+    threads: int,
+    operands: dict[str, Any],
+) -> None: ...
+def probe(threads: int, items: int, inner: int = 0) -> list[int]: ...
+def overrun(length: int) -> int: ...

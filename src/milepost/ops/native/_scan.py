@@ -1,0 +1,401 @@
+"""The compiled scan as `torch.library` ops: `milepost::scan` and its backward.
+
+One pair of ops serves every attention op; `kind` says which. They take fp32 or bf16 queries, keys
+and values, compute in fp32, and return fp32: the functions of the op's own files cast.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from milepost.ops import native
+
+# The order of `enum class Op` in kernels/interface.hpp
+KINDS = (
+    "softmax",
+    "bias_table",
+    "bias_dense",
+    "relative",
+    "cope",
+    "cope_alibi",
+    "forgetting",
+    "stick_breaking",
+)
+POISON = False  # tests: scratch memory starts as NaN
+
+
+def refusal(query: Tensor, key: Tensor, value: Tensor) -> str | None:
+    """Why the compiled kernels cannot take these operands; None if they can."""
+    reason = native.missing()
+    if reason is not None:
+        return reason
+    if query.dtype == torch.float64:
+        return "computes in float32, got float64 tensors"
+    if 0 in (*query.shape[:3], value.shape[3]):
+        shapes = f"queries {tuple(query.shape)} and values {tuple(value.shape)}"
+        return f"needs at least one head, query and value, got {shapes}"
+    return None
+
+
+def attend(
+    kind: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    start: Tensor | None,
+    *,
+    scale: float | None,
+    gate_keys: Tensor | None = None,
+    position_query: Tensor | None = None,
+    table: Tensor | None = None,
+    relative_table: Tensor | None = None,
+    bias: Tensor | None = None,
+    slopes: Tensor | None = None,
+    decay: Tensor | None = None,
+    gate_scale: float | None = None,
+    position_scale: float = 1.0,
+    attend_current: bool = False,
+    skip: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Run the scan; the output in the dtype of `value`, and the remainder where there is one."""
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+
+    def readable(tensor: Tensor | None) -> Tensor | None:
+        return tensor.float() if tensor is not None and tensor.dtype == torch.float16 else tensor
+
+    # functorch (torch.func.grad and its like) asks for a Function of the newer kind
+    functional = torch._C._are_functorch_transforms_active()
+    run: Any = _Scan.apply if functional else scan
+    out, residual = run(
+        kind,
+        readable(query),
+        readable(key),
+        readable(value),
+        start,
+        readable(gate_keys),
+        readable(position_query),
+        table,
+        relative_table,
+        bias,
+        slopes,
+        decay,
+        scale,
+        scale if gate_scale is None else gate_scale,
+        position_scale,
+        attend_current,
+        skip,
+    )
+    return out.to(value.dtype), residual
+
+
+@torch.library.custom_op("milepost::scan", mutates_args=(), device_types="cpu")
+def scan(
+    kind: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    start: Tensor | None,
+    gate_keys: Tensor | None,
+    position_query: Tensor | None,
+    table: Tensor | None,
+    relative_table: Tensor | None,
+    bias: Tensor | None,
+    slopes: Tensor | None,
+    decay: Tensor | None,
+    scale: float,
+    gate_scale: float,
+    position_scale: float,
+    attend_current: bool,
+    skip: bool,
+) -> tuple[Tensor, Tensor]:
+    """The output (B, H, S, V), and what `_residual` makes room for."""
+    B, H, S, _ = query.shape
+    out = query.new_empty(B, H, S, value.shape[3], dtype=torch.float32)
+    residual = _residual(kind, query)
+    operands = Operands()
+    operands.over_time(
+        query=query, key=key, value=value, gate_keys=gate_keys, position_query=position_query
+    )
+    operands.over_time(bias=bias if kind == "bias_dense" else None)
+    operands.tables(
+        query,
+        table=table,
+        relative_table=relative_table,
+        bias_table=bias if kind == "bias_table" else None,
+    )
+    operands.plain(start=start, slopes=slopes, decay=decay, out=out, residual=residual)
+    numbers = (scale, gate_scale, position_scale, attend_current, skip)
+    operands.run(kind, False, query, key, value, numbers)
+    return out, residual
+
+
+def _residual(kind: str, query: Tensor) -> Tensor:
+    """The remainder (B, H, S); else, for the backward, a logit of each row and 1 / its sum."""
+    shape = query.shape[:3] if kind == "stick_breaking" else (2, *query.shape[:3])
+    return query.new_empty(shape, dtype=torch.float32)
+
+
+@scan.register_fake
+def _(kind: str, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    B, H, S, _ = query.shape
+    out = query.new_empty(B, H, S, value.shape[3], dtype=torch.float32)
+    return out, _residual(kind, query)
+
+
+@torch.library.custom_op("milepost::scan_backward", mutates_args=(), device_types="cpu")
+def scan_backward(
+    kind: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    start: Tensor | None,
+    gate_keys: Tensor | None,
+    position_query: Tensor | None,
+    table: Tensor | None,
+    relative_table: Tensor | None,
+    bias: Tensor | None,
+    slopes: Tensor | None,
+    decay: Tensor | None,
+    scale: float,
+    gate_scale: float,
+    position_scale: float,
+    attend_current: bool,
+    skip: bool,
+    out: Tensor,
+    residual: Tensor,
+    grad_out: Tensor,
+    grad_residual: Tensor | None,
+) -> list[Tensor]:
+    """The fp32 gradients of query, key, value, and of each of the others that is there."""
+    grads = _empty_grads(
+        query, key, value, gate_keys, position_query, table, relative_table, bias, slopes, decay
+    )
+    names = [name for name, tensor in _differentiable(locals()).items() if tensor is not None]
+    grad = dict(zip(names, grads, strict=True))
+    operands = Operands()
+    operands.over_time(
+        query=query,
+        key=key,
+        value=value,
+        gate_keys=gate_keys,
+        position_query=position_query,
+        grad_out=grad_out,
+    )
+    if kind == "bias_dense":
+        operands.over_time(bias=bias)
+        operands.plain(grad_bias=grad["bias"].zero_())
+    operands.tables(
+        query,
+        grad,
+        table=table,
+        relative_table=relative_table,
+        bias_table=bias if kind == "bias_table" else None,
+    )
+    operands.plain(
+        start=start,
+        slopes=slopes,
+        decay=decay,
+        out=out,
+        residual=residual,
+        grad_residual=grad_residual,
+        grad_query=grad["query"],
+        grad_key=grad["key"],
+        grad_value=grad["value"],
+        grad_gate_keys=grad.get("gate_keys"),
+        grad_position_query=grad.get("position_query"),
+        grad_slopes=grad.get("slopes"),
+        grad_decay=grad.get("decay"),
+    )
+    numbers = (scale, gate_scale, position_scale, attend_current, skip)
+    operands.run(kind, True, query, key, value, numbers)
+    return grads
+
+
+DIFFERENTIABLE = (
+    "query",
+    "key",
+    "value",
+    "gate_keys",
+    "position_query",
+    "table",
+    "relative_table",
+    "bias",
+    "slopes",
+    "decay",
+)
+
+
+def _differentiable(given: dict[str, Any]) -> dict[str, Tensor | None]:
+    return {name: given[name] for name in DIFFERENTIABLE}
+
+
+def _empty_grads(query: Tensor, *others: Tensor | None) -> list[Tensor]:
+    """Room for a gradient of each operand; a dense bias that heads share has one for each."""
+    B, H, S, _ = query.shape
+    shapes = [
+        (B, H, S, other.shape[3]) if other is others[6] and other.ndim == 4 else other.shape
+        for other in (query, *others)
+        if other is not None
+    ]
+    return [query.new_empty(shape, dtype=torch.float32) for shape in shapes]
+
+
+@scan_backward.register_fake
+def _(
+    kind: str,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    start: Tensor | None,
+    gate_keys: Tensor | None,
+    position_query: Tensor | None,
+    table: Tensor | None,
+    relative_table: Tensor | None,
+    bias: Tensor | None,
+    slopes: Tensor | None,
+    decay: Tensor | None,
+    *rest: Any,
+) -> list[Tensor]:
+    return _empty_grads(
+        query, key, value, gate_keys, position_query, table, relative_table, bias, slopes, decay
+    )
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    kind, *rest = inputs
+    tensors, numbers = rest[:11], rest[11:]
+    ctx.save_for_backward(*tensors, *output)
+    ctx.kind, ctx.numbers = kind, numbers
+    if kind != "stick_breaking":
+        ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, grad_out: Tensor | None, grad_residual: Tensor | None) -> tuple[Any, ...]:
+    *tensors, out, residual = ctx.saved_tensors
+    if ctx.kind == "stick_breaking":
+        grad_residual = torch.zeros_like(residual) if grad_residual is None else grad_residual
+    else:
+        grad_residual = None
+    if grad_out is None:
+        grad_out = torch.zeros_like(out)
+    given = (ctx.kind, *tensors, *ctx.numbers, out, residual, grad_out, grad_residual)
+    functional = torch._C._are_functorch_transforms_active()
+    run: Any = _ScanBackward.apply if functional else scan_backward
+    grads = iter(run(*given))
+
+    def like(tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or not tensor.dtype.is_floating_point:
+            return None
+        return next(grads).sum_to_size(tensor.shape).to(tensor.dtype)
+
+    # kind, 11 tensors of which `start` has no gradient, and the numbers
+    return (None, *map(like, tensors), *(None for _ in ctx.numbers))
+
+
+scan.register_autograd(_backward, setup_context=_setup)
+
+
+class _Scan(torch.autograd.Function):
+    """`scan` under functorch's transforms, which those that `register_autograd` makes refuse."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
+        return scan(*inputs)
+
+    setup_context = staticmethod(_setup)
+    backward = staticmethod(_backward)
+
+
+class _ScanBackward(torch.autograd.Function):
+    """`scan_backward` likewise. It has no gradient of its own."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        return tuple(scan_backward(*inputs))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise RuntimeError(
+            "the native kernels have no second derivatives: backend='reference' has them"
+        )
+
+
+class Operands:
+    """What the extension takes: addresses and strides, and the tensors behind them kept alive."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+        self.kept: list[Tensor] = []
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        self.kept.append(tensor)
+        return tensor
+
+    def over_time(self, **tensors: Tensor | None) -> None:
+        """(batch, heads, time, width) in any layout with a contiguous last axis."""
+        for name, tensor in tensors.items():
+            if tensor is None:
+                continue
+            if tensor.stride(3) != 1 and tensor.shape[3] > 1:
+                tensor = tensor.contiguous()
+            self.keep(tensor)
+            # A shared dense bias has one batch or one head: a stride of 0 repeats it
+            strides = (
+                stride if size > 1 else 0
+                for size, stride in zip(tensor.shape[:2], tensor.stride()[:2], strict=True)
+            )
+            bfloat16 = tensor.dtype == torch.bfloat16
+            self.given[name] = (tensor.data_ptr(), *strides, tensor.stride(2), bfloat16)
+
+    def tables(
+        self, query: Tensor, grads: dict[str, Tensor] | None = None, **tables: Tensor | None
+    ) -> None:
+        """(rows, width) or (heads, rows, width); a bias table is (heads, rows)."""
+        for name, table in tables.items():
+            if table is None:
+                continue
+            table = self.keep(table.float().contiguous())
+            rows = table.shape[1] if name == "bias_table" else table.shape[-2]
+            head = table.stride(0) if table.ndim == 3 else 0
+            grad = (grads or {}).get("bias" if name == "bias_table" else name)
+            self.given[name] = (
+                table.data_ptr(),
+                rows,
+                head,
+                0 if grad is None else grad.data_ptr(),
+            )
+
+    def plain(self, **tensors: Tensor | None) -> None:
+        """Contiguous ones, as they are."""
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                if name == "start":
+                    tensor = tensor.long()
+                self.given[name] = self.keep(tensor.contiguous()).data_ptr()
+
+    def run(
+        self,
+        kind: str,
+        backward: bool,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        numbers: tuple[float, float, float, bool, bool],
+    ) -> None:
+        B, H, S, D = query.shape
+        names = ("scale", "gate_scale", "position_scale", "attend_current", "skip")
+        self.given.update(zip(names, numbers, strict=True), poison=POISON)
+        native.run(
+            KINDS.index(kind),
+            backward,
+            (B, H, key.shape[1], S, key.shape[2], D, value.shape[3]),
+            torch.get_num_threads(),
+            self.given,
+        )
