@@ -114,10 +114,10 @@ APART void break_derivatives_of_tile(Work<Policy>& work, const Scan& scan, float
 
 // grad_rows += d · keys, grad_keys += dᵀ · rows
 INLINE void both(const float* d, const float* rows, const float* key_rows, long key_along,
-                 float* grad_rows, float* grad_newest, long width, int queries, int count) {
-    const long along = pitch(width), W = whole_vectors(width);
-    multiply<true>({d, TILE, 1, key_rows, key_along, grad_rows, along, queries, int(W), count});
-    multiply<true>({d, 1, TILE, rows, along, grad_newest, -W, count, int(W), queries});
+                 float* grad_rows, float* grad_newest, long width, int queries,
+                 const Sight& sight) {
+    add_of_keys(grad_rows, d, key_rows, key_along, width, queries, sight);
+    add_of_rows(grad_newest, d, rows, width, queries, sight);
 }
 
 template <class Policy>
@@ -158,9 +158,10 @@ APART void backward_tile(const Call& call, const QueryTile& q, Work<Policy>& wor
         scan.sight = &sight, scan.tile = tile;
         work.policy.tile(scan);
 
-        product(work.scores, work.query, call.D, keys.key.sideways_of(q.b, q.g, tile), q.rows);
-        product(work.d_scores, work.grad_out, call.V, keys.value.sideways_of(q.b, q.g, tile),
-                q.rows);
+        multiply_by_keys(work.scores, work.query, call.D, keys.key.sideways_of(q.b, q.g, tile),
+                         q.rows, sight);
+        multiply_by_keys(work.d_scores, work.grad_out, call.V,
+                         keys.value.sideways_of(q.b, q.g, tile), q.rows, sight);
         float* d = work.d_scores;
         bool finished = true;
         if constexpr (Policy::COUNTS) {
@@ -173,8 +174,8 @@ APART void backward_tile(const Call& call, const QueryTile& q, Work<Policy>& wor
                 const long slot = kept++ * TILE * TILE;
                 scan.gates = work.saved_gates + slot;
                 if (own_gate_keys)
-                    product(scan.gates, work.position_query, call.D,
-                            keys.gate_keys.sideways_of(q.b, q.g, tile), q.rows);
+                    multiply_by_keys(scan.gates, work.position_query, call.D,
+                                     keys.gate_keys.sideways_of(q.b, q.g, tile), q.rows, sight);
                 else
                     d = work.saved_direct + slot, finished = false;
                 open_gates(own_gate_keys ? scan.gates : work.scores, scan.gates, q, sight,
@@ -192,11 +193,10 @@ APART void backward_tile(const Call& call, const QueryTile& q, Work<Policy>& wor
             sight.partial ? break_derivatives_of_tile<true>(work, scan, d)
                           : break_derivatives_of_tile<false>(work, scan, d);
         }
-        multiply<true>({work.weights, 1, TILE, work.grad_out, V_along, partial.value + last * V, -V,
-                        count, int(V), q.rows});
+        add_of_rows(partial.value + last * V, work.weights, work.grad_out, call.V, q.rows, sight);
         if (finished)
             both(d, work.query, keys.key.rows_of(q.b, q.g, tile), keys.key.along, work.grad_query,
-                 partial.key + last * D, call.D, q.rows, count);
+                 partial.key + last * D, call.D, q.rows, sight);
     }
 
     if constexpr (Policy::COUNTS) {
@@ -206,7 +206,7 @@ APART void backward_tile(const Call& call, const QueryTile& q, Work<Policy>& wor
         for (long slot = kept - 1; slot >= 0; slot--) {
             const long tile = newest_tile - slot, newest = keys.key.newest(tile),
                        last = newest - partial.first;
-            const int count = int(newest - tile * TILE + 1);
+            const Sight sight(q, newest, int(newest - tile * TILE + 1), 0);
             const long offset = slot * TILE * TILE;
             for (int r = 0; r < q.rows; r++) {
                 F sum = splat(older[r]);
@@ -226,10 +226,10 @@ APART void backward_tile(const Call& call, const QueryTile& q, Work<Policy>& wor
             if (own_gate_keys)
                 both(work.d_scores, work.position_query, keys.gate_keys.rows_of(q.b, q.g, tile),
                      keys.gate_keys.along, work.grad_position_query, partial.gate_keys + last * D,
-                     call.D, q.rows, count);
+                     call.D, q.rows, sight);
             else
                 both(work.d_scores, work.query, keys.key.rows_of(q.b, q.g, tile), keys.key.along,
-                     work.grad_query, partial.key + last * D, call.D, q.rows, count);
+                     work.grad_query, partial.key + last * D, call.D, q.rows, sight);
         }
     }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "policy.hpp"
+#include "products.hpp"
 #include "scratch.hpp"
 #include "threads.hpp"
 
@@ -194,10 +195,6 @@ APART void open_gates(const float* products, float* gates, const QueryTile& q, c
         }
 }
 
-INLINE void product(float* to, const float* rows, long width, const float* sideways, int count) {
-    multiply<false>({rows, pitch(width), 1, sideways, TILE, to, TILE, count, TILE, int(width)});
-}
-
 // --- forward -------------------------------------------------------------------------------------
 
 // Weights of one tile in place of its products: 2^(logit − top), and each row's sum of them.
@@ -274,7 +271,8 @@ APART void forward_tile(const Call& call, const QueryTile& q, Work<Policy>& work
         if (keys.key.once) keys.pack_keys(call, q.b, q.g, tile, work.room);
         work.policy.tile(scan);
 
-        product(work.scores, work.query, D, keys.key.sideways_of(q.b, q.g, tile), q.rows);
+        multiply_by_keys(work.scores, work.query, D, keys.key.sideways_of(q.b, q.g, tile), q.rows,
+                         sight);
         if constexpr (Policy::NORMALISED) {
             if constexpr (Policy::COUNTS) {
                 if (pass.saturated(work.policy, newest)) {
@@ -283,8 +281,9 @@ APART void forward_tile(const Call& call, const QueryTile& q, Work<Policy>& work
                                   : weights_of_tile<Saturated, false>(work, scan, pass.scale);
                 } else {
                     if (own_gate_keys)
-                        product(work.gates, work.position_query, D,
-                                keys.gate_keys.sideways_of(q.b, q.g, tile), q.rows);
+                        multiply_by_keys(work.gates, work.position_query, D,
+                                         keys.gate_keys.sideways_of(q.b, q.g, tile), q.rows,
+                                         sight);
                     open_gates(own_gate_keys ? work.gates : work.scores, work.gates, q, sight,
                                pass.gate_scale);
                     using Row = typename Policy::Row;
@@ -300,8 +299,8 @@ APART void forward_tile(const Call& call, const QueryTile& q, Work<Policy>& work
             sight.partial ? breaks_of_tile<true>(work, scan, pass.scale)
                           : breaks_of_tile<false>(work, scan, pass.scale);
         }
-        multiply<true>({work.scores, TILE, 1, keys.value.rows_of(q.b, q.g, tile), keys.value.along,
-                        work.out, V, q.rows, int(whole_vectors(call.V)), count});
+        add_of_keys(work.out, work.scores, keys.value.rows_of(q.b, q.g, tile), keys.value.along,
+                    call.V, q.rows, sight);
     }
 
     for (int r = 0; r < q.rows; r++) {

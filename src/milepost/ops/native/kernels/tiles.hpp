@@ -189,6 +189,10 @@ struct QueryTile {
     }
 };
 
+struct Range {
+    int from, to;
+};
+
 // Which lanes of a key tile each row of a query tile sees
 struct Sight {
     long newest;
@@ -207,6 +211,22 @@ struct Sight {
     I seen(int r, int v) const {
         const I lane = iota() + v * LANES;
         return (lane >= from[r]) & (lane < to[r]);
+    }
+    // All that one of the rows [r, end) sees
+    Range lanes(int r, int end) const {
+        Range all{TILE, 0};
+        for (; r < end; r++)
+            if (from[r] < to[r])
+                all = {int(least(all.from, from[r])), int(most(all.to, to[r]))};
+        return all;
+    }
+    // All of `count` rows that see one of the lanes [n, end)
+    Range rows(int n, int end, int count) const {
+        Range all{count, 0};
+        for (int r = 0; r < count; r++)
+            if (from[r] < to[r] && from[r] < end && to[r] > n)
+                all = {int(least(all.from, r)), r + 1};
+        return all;
     }
 };
 
