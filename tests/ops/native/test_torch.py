@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from milepost.ops import native
@@ -26,15 +27,15 @@ def checked_shapes():
 
 @pytest.fixture
 def seen(monkeypatch):
-    """What the operator below an op is called with."""
+    """What the operator below an op is called with, or would be."""
     calls = []
 
     def remember(*arguments):
         calls.append(arguments)
         return run(*arguments)
 
-    run = _scan.scan
-    monkeypatch.setattr(_scan, "scan", remember)
+    run = _scan._run
+    monkeypatch.setattr(_scan, "_run", remember)
     return calls
 
 
@@ -55,6 +56,29 @@ def test_the_operator_is_what_it_says(op, start, seen):
         for x in arguments_of(op, given, seen)
     )
     torch.library.opcheck(torch.ops.milepost.scan.default, arguments)
+
+
+class Watching(TorchDispatchMode):
+    """Keeps the names of the operators that run under it."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.name())
+        return function(*args, **kwargs or {})
+
+
+@every_native_op
+def test_who_watches_sees_the_operators(op):
+    """Unwatched the kernel is called without them: that is faster, and the same."""
+    given, call = single(op, CASE), on("native", op)
+    watching = Watching()
+    with watching:
+        seen = parts(call(**given)), gradients(call, given)
+    assert {"milepost::scan", "milepost::scan_backward"} <= set(watching.names)
+    torch.testing.assert_close(seen, (parts(call(**given)), gradients(call, given)), rtol=0, atol=0)
 
 
 @every_native_op
@@ -160,7 +184,7 @@ def test_a_second_derivative_is_refused(op):
     query = given["query"].requires_grad_()
     total = sum(part.square().sum() for part in parts(on("native", op)(**given)))
     (first,) = torch.autograd.grad(total, query, create_graph=True)
-    with pytest.raises(RuntimeError, match="scan_backward"):
+    with pytest.raises(RuntimeError, match="backend='reference' has them"):
         torch.autograd.grad(first.square().sum(), query)
 
 

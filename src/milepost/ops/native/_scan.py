@@ -65,10 +65,7 @@ def attend(
     def readable(tensor: Tensor | None) -> Tensor | None:
         return tensor.float() if tensor is not None and tensor.dtype == torch.float16 else tensor
 
-    # functorch (torch.func.grad and its like) asks for a Function of the newer kind
-    functional = torch._C._are_functorch_transforms_active()
-    run: Any = _Scan.apply if functional else scan
-    out, residual = run(
+    out, residual = _run(
         kind,
         readable(query),
         readable(key),
@@ -90,8 +87,34 @@ def attend(
     return out.to(value.dtype), residual
 
 
-@torch.library.custom_op("milepost::scan", mutates_args=(), device_types="cpu")
-def scan(
+def _run(*inputs: Any) -> tuple[Tensor, Tensor]:
+    tensors = [given for given in inputs if isinstance(given, Tensor)]
+    run: Any = _forward
+    if torch._C._are_functorch_transforms_active():
+        run = _Scan.apply  # torch.func.grad and its like want a Function of the newer kind
+    elif _watched(tensors):
+        run = scan
+    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        run = _Scan.apply
+    out, residual = run(*inputs)
+    return out, residual
+
+
+def _watched(tensors: list[Tensor]) -> bool:
+    """Whether somebody wants to see an op: a compiler, a tracer, a mode, a subclass of Tensor.
+
+    An op takes some 100 µs on its way through PyTorch, and as many on its way back: more than the
+    kernel needs for a short sequence. Where nobody looks, the kernel is called as it is.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+    )
+
+
+def _forward(
     kind: str,
     query: Tensor,
     key: Tensor,
@@ -131,6 +154,9 @@ def scan(
     return out, residual
 
 
+scan = torch.library.custom_op("milepost::scan", _forward, mutates_args=(), device_types="cpu")
+
+
 def _residual(kind: str, query: Tensor) -> Tensor:
     """The remainder (B, H, S); else, for the backward, a logit of each row and 1 / its sum."""
     shape = query.shape[:3] if kind == "stick_breaking" else (2, *query.shape[:3])
@@ -144,8 +170,7 @@ def _(kind: str, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple
     return out, _residual(kind, query)
 
 
-@torch.library.custom_op("milepost::scan_backward", mutates_args=(), device_types="cpu")
-def scan_backward(
+def _gradients(
     kind: str,
     query: Tensor,
     key: Tensor,
@@ -211,6 +236,11 @@ def scan_backward(
     numbers = (scale, gate_scale, position_scale, attend_current, skip)
     operands.run(kind, True, query, key, value, numbers)
     return grads
+
+
+scan_backward = torch.library.custom_op(
+    "milepost::scan_backward", _gradients, mutates_args=(), device_types="cpu"
+)
 
 
 DIFFERENTIABLE = (
@@ -282,8 +312,11 @@ def _backward(ctx: Any, grad_out: Tensor | None, grad_residual: Tensor | None) -
     if grad_out is None:
         grad_out = torch.zeros_like(out)
     given = (ctx.kind, *tensors, *ctx.numbers, out, residual, grad_out, grad_residual)
-    functional = torch._C._are_functorch_transforms_active()
-    run: Any = _ScanBackward.apply if functional else scan_backward
+    run: Any = _gradients
+    if torch._C._are_functorch_transforms_active() or torch.is_grad_enabled():
+        run = _ScanBackward.apply  # refuses a second derivative
+    elif _watched([given for given in given if isinstance(given, Tensor)]):
+        run = scan_backward
     grads = iter(run(*given))
 
     def like(tensor: Tensor | None) -> Tensor | None:
@@ -299,11 +332,12 @@ scan.register_autograd(_backward, setup_context=_setup)
 
 
 class _Scan(torch.autograd.Function):
-    """`scan` under functorch's transforms, which those that `register_autograd` makes refuse."""
+    """`scan` where nobody sees an op; and under functorch, which refuses `register_autograd`'s."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
-        return scan(*inputs)
+        tensors = [given for given in inputs if isinstance(given, Tensor)]
+        return scan(*inputs) if _watched(tensors) else _forward(*inputs)
 
     setup_context = staticmethod(_setup)
     backward = staticmethod(_backward)
