@@ -42,7 +42,7 @@ sanitize: $(VENV)/dev-ready  ## the kernels' tests with the address and undefine
 	$(call environment,build/sanitize)
 	$(call install,build/sanitize) -C cmake.define.MILEPOST_SANITIZE=ON -C build-dir=build/sanitize/cmake
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
-		ASAN_OPTIONS=detect_leaks=0 build/sanitize/bin/python -m pytest tests/ops/native
+		ASAN_OPTIONS=detect_leaks=0 build/sanitize/bin/python -m pytest -n 2 tests/ops/native
 
 packages = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 environment = $(BIN)/python -m venv --without-pip $(1) && \
