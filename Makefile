@@ -7,7 +7,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 
 # What the compiled kernels are made from. Without a compiler milepost goes on without them.
 KERNELS = CMakeLists.txt $(wildcard src/milepost/ops/native/kernels/* src/milepost/ops/native/kernels/policies/*)
-COMPILER = $(firstword $(foreach name,$(CXX) c++ clang++,$(shell command -v $(name))))
+COMPILER = $(firstword $(foreach name,$(CXX) c++ clang++,$(shell command -v $(name) 2>/dev/null)))
 INSTALL = $(BIN)/python -m pip install --quiet --no-build-isolation
 EDITABLE = $(INSTALL) $(if $(COMPILER),,-C wheel.cmake=false) --editable
 

@@ -114,6 +114,22 @@ def test_a_bias_that_hides_everything_leaves_zeros():
             assert not gradient.any()
 
 
+@pytest.mark.parametrize("dense", [False, True], ids=["table", "dense"])
+def test_a_mask_of_the_lowest_float_is_finite(dense):
+    """A row that it hides from whole attends to all alike, as in the reference."""
+    bias = torch.zeros((2, 4, 9, 9) if dense else (4, 9))
+    bias[..., ::2] = torch.finfo(torch.float32).min
+    bias[-1] = torch.finfo(torch.float32).min
+    given = plain(Case(H=4, S=9, T=9)) | {"bias": bias}
+    exact = {**given, "backend": "reference"}
+    for _ in instruction_sets():
+        assert_near(
+            ops.bias_attention(**given, backend="native"), ops.bias_attention(**exact), OUTPUT
+        )
+        found = gradients(on("native", NATIVE["bias dense"]), given)
+        assert_gradients_near(found, gradients(ops.bias_attention, exact))
+
+
 @every_native_op
 def test_a_query_that_sees_no_key_gets_zeros_and_gives_none(op):
     case = Case("no key", S=100, T=140)
@@ -368,6 +384,21 @@ def test_cope_alibi_with_open_gates_is_alibi():
     for _ in instruction_sets():
         found = ops.cope_alibi_attention(**given, slopes=slopes, **more, backend="native")
         assert_near(found, ops.bias_attention(**given, bias=by_distance, backend="native"), OUTPUT)
+
+
+def test_one_tensor_may_be_keys_values_and_a_bias():
+    given = plain(Case(H=2, G=2, S=6, T=6, D=6, V=6))
+    del given["value"]
+
+    def call(backend):
+        def shared(key, **rest):
+            return ops.bias_attention(key=key, value=key, bias=key, **rest, backend=backend)
+
+        return shared
+
+    exact = cast(given, torch.float64)
+    assert_near(call("native")(**given), call("reference")(**exact), OUTPUT)
+    assert_gradients_near(gradients(call("native"), given), gradients(call("reference"), exact))
 
 
 def test_one_tensor_may_be_several_operands():

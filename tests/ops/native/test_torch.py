@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -59,14 +60,14 @@ def test_the_operator_is_what_it_says(op, start, seen):
 
 
 class Watching(TorchDispatchMode):
-    """Keeps the names of the operators that run under it."""
+    """Keeps the operators that run under it, with what they are given."""
 
     def __init__(self):
         super().__init__()
-        self.names = []
+        self.calls = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(function.name())
+        self.calls.append((function.name(), args))
         return function(*args, **kwargs or {})
 
 
@@ -77,8 +78,25 @@ def test_who_watches_sees_the_operators(op):
     watching = Watching()
     with watching:
         seen = parts(call(**given)), gradients(call, given)
-    assert {"milepost::scan", "milepost::scan_backward"} <= set(watching.names)
+    assert {"milepost::scan", "milepost::scan_backward"} <= {name for name, _ in watching.calls}
     torch.testing.assert_close(seen, (parts(call(**given)), gradients(call, given)), rtol=0, atol=0)
+
+
+def test_a_trace_before_dispatch_has_the_operator():
+    given = single(NATIVE["cope"], CASE)
+
+    def call(query):
+        return on("native", NATIVE["cope"])(**given | {"query": query})
+
+    graph = make_fx(call, pre_dispatch=True)(given["query"])
+    assert "milepost.scan" in graph.code
+    assert torch.equal(graph(given["query"]), call(given["query"]))
+
+
+def test_a_profile_shows_the_operator():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        on("native", NATIVE["cope"])(**single(NATIVE["cope"], CASE))
+    assert "milepost::scan" in {event.key for event in profile.key_averages()}
 
 
 @every_native_op
@@ -86,7 +104,7 @@ def test_its_backward_is_what_it_says(op, seen):
     arguments = arguments_of(op, single(op, CASE), seen)
     out, residual = torch.ops.milepost.scan(*arguments)
     of_residual = torch.randn_like(residual) if arguments[0] == "stick_breaking" else None
-    arguments = *arguments, out, residual, torch.randn_like(out), of_residual
+    arguments = *arguments, True, out, residual, torch.randn_like(out), of_residual
     torch.library.opcheck(torch.ops.milepost.scan_backward.default, arguments)
 
 
@@ -132,18 +150,6 @@ def test_a_compiled_op_takes_sequences_that_grow():
         given = single(NATIVE["cope"], Case(S=T, T=T))
         assert_equal_up_to(0, compiled(**given), call(**given))
     assert len(graphs) == 2
-
-
-@every_native_op
-def test_functional_gradients_are_autograds(op):
-    given = single(op, CASE)
-
-    def total(query):
-        return sum(part.sum() for part in parts(on("native", op)(**given | {"query": query})))
-
-    query = given["query"].clone().requires_grad_()
-    (expected,) = torch.autograd.grad(total(query), query)
-    assert torch.equal(torch.func.grad(total)(given["query"]), expected)
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -229,6 +235,20 @@ def test_only_what_asks_for_a_gradient_has_one():
 
         found = gradients(call, {name: given[name]})
         assert torch.equal(found[name], expected[name])
+
+
+def test_a_mask_has_no_gradient_made_for_it():
+    """One of a dense bias would be as large as all pairs of every head."""
+    op, watching = NATIVE["bias dense"], Watching()
+    given = single(op, CASE)
+    query = given["query"].requires_grad_()
+    with watching:
+        on("native", op)(**given).sum().backward()
+    (call,) = [given for name, given in watching.calls if name == "milepost::scan_backward"]
+    wanted = call[len(_scan.OPERANDS) + len(_scan.NUMBERS) + 1]
+    assert wanted is False
+    assert len(torch.ops.milepost.scan_backward(*call)) == 3
+    assert query.grad is not None
 
 
 @every_native_op

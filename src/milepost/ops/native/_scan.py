@@ -5,6 +5,7 @@ and values, compute in fp32, and return fp32: the functions of the op's own file
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +24,22 @@ KINDS = (
     "forgetting",
     "stick_breaking",
 )
+# The tensors that an op takes, after `kind` and before its numbers. All but `start` have gradients.
+OPERANDS = (
+    "query",
+    "key",
+    "value",
+    "start",
+    "gate_keys",
+    "position_query",
+    "table",
+    "relative_table",
+    "bias",
+    "slopes",
+    "decay",
+)
+NUMBERS = ("scale", "gate_scale", "position_scale", "attend_current", "skip")
+DIFFERENTIABLE = tuple(name for name in OPERANDS if name != "start")
 POISON = False  # tests: scratch memory starts as NaN
 
 
@@ -36,6 +53,19 @@ def refusal(query: Tensor, key: Tensor, value: Tensor) -> str | None:
     if 0 in (*query.shape[:3], value.shape[3]):
         shapes = f"queries {tuple(query.shape)} and values {tuple(value.shape)}"
         return f"needs at least one head, query and value, got {shapes}"
+    return _transform_that_it_lacks()
+
+
+def _transform_that_it_lacks() -> str | None:
+    if torch.compiler.is_compiling():
+        if torch._C._are_functorch_transforms_active():
+            return "cannot be compiled within a transform of torch.func"
+        return None
+    if torch.autograd.forward_ad._current_level >= 0:
+        return "has no forward-mode derivatives"
+    transforms = torch._C._functorch.get_interpreter_stack() or ()
+    if sum(one.key() == torch._C._functorch.TransformType.Grad for one in transforms) > 1:
+        return "has no second derivatives"
     return None
 
 
@@ -109,8 +139,11 @@ def _watched(tensors: list[Tensor]) -> bool:
     return (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PreDispatch)
+        or torch._C._len_torch_function_stack() > 0
         or torch._C._get_tracing_state() is not None
-        or any(type(tensor) not in (Tensor, torch.nn.Parameter) for tensor in tensors)
+        or torch._C._autograd._profiler_enabled()
+        or any(type(x) not in (Tensor, torch.nn.Parameter) or x.is_neg() for x in tensors)
     )
 
 
@@ -188,17 +221,17 @@ def _gradients(
     position_scale: float,
     attend_current: bool,
     skip: bool,
+    bias_grad: bool,
     out: Tensor,
     residual: Tensor,
     grad_out: Tensor,
     grad_residual: Tensor | None,
 ) -> list[Tensor]:
-    """The fp32 gradients of query, key, value, and of each of the others that is there."""
-    grads = _empty_grads(
-        query, key, value, gate_keys, position_query, table, relative_table, bias, slopes, decay
-    )
-    names = [name for name, tensor in _differentiable(locals()).items() if tensor is not None]
-    grad = dict(zip(names, grads, strict=True))
+    """The fp32 gradients of query, key, value, and of each of the others that is there.
+
+    That of a bias only with `bias_grad`: of a dense one it is as large as all pairs.
+    """
+    grad = _empty_grads(locals())
     operands = Operands()
     operands.over_time(
         query=query,
@@ -210,7 +243,7 @@ def _gradients(
     )
     if kind == "bias_dense":
         operands.over_time(bias=bias)
-        operands.plain(grad_bias=grad["bias"].zero_())
+        operands.plain(grad_bias=grad["bias"].zero_() if bias_grad else None)
     operands.tables(
         query,
         grad,
@@ -235,7 +268,7 @@ def _gradients(
     )
     numbers = (scale, gate_scale, position_scale, attend_current, skip)
     operands.run(kind, True, query, key, value, numbers)
-    return grads
+    return list(grad.values())
 
 
 scan_backward = torch.library.custom_op(
@@ -243,59 +276,29 @@ scan_backward = torch.library.custom_op(
 )
 
 
-DIFFERENTIABLE = (
-    "query",
-    "key",
-    "value",
-    "gate_keys",
-    "position_query",
-    "table",
-    "relative_table",
-    "bias",
-    "slopes",
-    "decay",
-)
-
-
-def _differentiable(given: dict[str, Any]) -> dict[str, Tensor | None]:
-    return {name: given[name] for name in DIFFERENTIABLE}
-
-
-def _empty_grads(query: Tensor, *others: Tensor | None) -> list[Tensor]:
+def _empty_grads(given: dict[str, Any]) -> dict[str, Tensor]:
     """Room for a gradient of each operand; a dense bias that heads share has one for each."""
-    B, H, S, _ = query.shape
-    shapes = [
-        (B, H, S, other.shape[3]) if other is others[6] and other.ndim == 4 else other.shape
-        for other in (query, *others)
-        if other is not None
-    ]
-    return [query.new_empty(shape, dtype=torch.float32) for shape in shapes]
+    B, H, S, _ = given["query"].shape
+    grads = {}
+    for name in DIFFERENTIABLE:
+        operand = given[name]
+        if operand is None or (name == "bias" and not given["bias_grad"]):
+            continue
+        dense = name == "bias" and operand.ndim == 4
+        shape = (B, H, S, operand.shape[3]) if dense else operand.shape
+        grads[name] = given["query"].new_empty(shape, dtype=torch.float32)
+    return grads
 
 
 @scan_backward.register_fake
-def _(
-    kind: str,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    start: Tensor | None,
-    gate_keys: Tensor | None,
-    position_query: Tensor | None,
-    table: Tensor | None,
-    relative_table: Tensor | None,
-    bias: Tensor | None,
-    slopes: Tensor | None,
-    decay: Tensor | None,
-    *rest: Any,
-) -> list[Tensor]:
-    return _empty_grads(
-        query, key, value, gate_keys, position_query, table, relative_table, bias, slopes, decay
-    )
+def _(kind: str, *rest: Any) -> list[Tensor]:
+    given = dict(zip((*OPERANDS, *NUMBERS, "bias_grad"), rest, strict=False))
+    return list(_empty_grads(given).values())
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     kind, *rest = inputs
-    tensors, numbers = rest[:11], rest[11:]
+    tensors, numbers = rest[: len(OPERANDS)], rest[len(OPERANDS) :]
     ctx.save_for_backward(*tensors, *output)
     ctx.kind, ctx.numbers = kind, numbers
     if kind != "stick_breaking":
@@ -311,7 +314,14 @@ def _backward(ctx: Any, grad_out: Tensor | None, grad_residual: Tensor | None) -
         grad_residual = None
     if grad_out is None:
         grad_out = torch.zeros_like(out)
-    given = (ctx.kind, *tensors, *ctx.numbers, out, residual, grad_out, grad_residual)
+    needed = dict(zip(OPERANDS, ctx.needs_input_grad[1:], strict=False))
+    given = (ctx.kind, *tensors, *ctx.numbers, needed["bias"])
+    given = (*given, out, residual, grad_out, grad_residual)
+    if torch._C._functorch.is_legacy_batchedtensor(grad_out):
+        raise RuntimeError(
+            "the native kernels do not take a batch of gradients (is_grads_batched, "
+            "vectorize=True): torch.func.jacrev does, and backend='reference'"
+        )
     run: Any = _gradients
     if torch._C._are_functorch_transforms_active() or torch.is_grad_enabled():
         run = _ScanBackward.apply  # refuses a second derivative
@@ -319,13 +329,13 @@ def _backward(ctx: Any, grad_out: Tensor | None, grad_residual: Tensor | None) -
         run = scan_backward
     grads = iter(run(*given))
 
-    def like(tensor: Tensor | None) -> Tensor | None:
-        if tensor is None or not tensor.dtype.is_floating_point:
+    def like(name: str, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or name == "start" or (name == "bias" and not needed["bias"]):
             return None
         return next(grads).sum_to_size(tensor.shape).to(tensor.dtype)
 
-    # kind, 11 tensors of which `start` has no gradient, and the numbers
-    return (None, *map(like, tensors), *(None for _ in ctx.numbers))
+    grad = [like(name, tensor) for name, tensor in zip(OPERANDS, tensors, strict=True)]
+    return (None, *grad, *(None for _ in NUMBERS))
 
 
 scan.register_autograd(_backward, setup_context=_setup)
@@ -342,6 +352,10 @@ class _Scan(torch.autograd.Function):
     setup_context = staticmethod(_setup)
     backward = staticmethod(_backward)
 
+    @staticmethod
+    def vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
+        return _one_by_one(_run, info.batch_size, dims, inputs)
+
 
 class _ScanBackward(torch.autograd.Function):
     """`scan_backward` likewise. It has no gradient of its own."""
@@ -355,10 +369,29 @@ class _ScanBackward(torch.autograd.Function):
         pass
 
     @staticmethod
+    def vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
+        return _one_by_one(_ScanBackward.apply, info.batch_size, dims, inputs)
+
+    @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
         raise RuntimeError(
             "the native kernels have no second derivatives: backend='reference' has them"
         )
+
+
+def _one_by_one(
+    run: Callable[..., tuple[Tensor, ...]],
+    count: int,
+    dims: tuple[Any, ...],
+    inputs: tuple[Any, ...],
+) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    """torch.func.vmap: a call for each, and their results along a new first axis."""
+    given = list(zip(inputs, dims, strict=True))
+    results = [
+        run(*(x if dim is None else x.select(dim, i) for x, dim in given)) for i in range(count)
+    ]
+    together = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+    return together, (0,) * len(together)
 
 
 class Operands:
@@ -424,8 +457,7 @@ class Operands:
         numbers: tuple[float, float, float, bool, bool],
     ) -> None:
         B, H, S, D = query.shape
-        names = ("scale", "gate_scale", "position_scale", "attend_current", "skip")
-        self.given.update(zip(names, numbers, strict=True), poison=POISON)
+        self.given.update(zip(NUMBERS, numbers, strict=True), poison=POISON)
         native.run(
             KINDS.index(kind),
             backward,

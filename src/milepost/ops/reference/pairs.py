@@ -54,11 +54,11 @@ def softmax_sum(
     value: Float[Tensor, "B G T V"],
 ) -> Float[Tensor, "B H S V"]:
     """Σ_j softmax_j(logits) v_j over the keys seen; zeros where none is."""
-    # Finite, so that a row which sees no key has a softmax, and gradients, before it is zeroed.
-    lowest = torch.finfo(logits.dtype).min
-    weights = torch.where(seen, logits, lowest).softmax(-1)
-    out = weights @ per_query_head(value, logits)
-    return out.masked_fill(~seen.any(-1, keepdim=True), 0).to(value.dtype)
+    sees = seen.any(-1, keepdim=True)
+    # A row that sees no key has a softmax all the same, and gradients, before it is zeroed
+    logits = torch.where(seen, logits, float("-inf")).masked_fill(~sees, 0)
+    out = logits.softmax(-1) @ per_query_head(value, logits)
+    return out.masked_fill(~sees, 0).to(value.dtype)
 
 
 def suffix_sum(x: Float[Tensor, "B H S T"]) -> Float[Tensor, "B H S T"]:

@@ -7,7 +7,8 @@
 //   place()       takes scratch memory
 //   begin()       a query tile begins
 //   tile()        a key tile begins
-//   Row(policy, r)  row r within this key tile: vectors 0 … VECTORS − 1 come newest first
+//   Row(policy, scan, partial, r)  row r within this key tile: vectors 0 … VECTORS − 1 come newest
+//                 first; `partial` takes gradients, and is null in the forward
 //     logit(content, v)  the logits of vector v
 //     derive(dl, v)      takes dl = ∂loss/∂logit; returns ∂loss/∂count where it COUNTS
 //     end()              keeps the carry for the next tile
@@ -15,6 +16,8 @@
 // and where it COUNTS also
 //   saturated(r)  gates no longer change the logits of row r
 //   Saturated     a Row for tiles where that holds for all rows
+// One that is not NORMALISED (stick_breaking.hpp) has, in place of logit() and derive(dl, v), the
+// weights and their derivatives, and keeps for each row what is left for older keys.
 #pragma once
 
 #include "table.hpp"
@@ -31,6 +34,15 @@ INLINE F sigmoid(F x) {
     const F bounded = splat(126.0f) < -x ? splat(126.0f) : -x;
     return reciprocal(1.0f + exp2(bounded));
 }
+
+// A bias in base 2. One that is finite stays so: many a mask is the lowest float, not −∞.
+INLINE F in_base_2(F bias) {
+    const float largest = 2e38f, none = __builtin_inff();
+    F bounded = bias > largest ? splat(largest) : bias;
+    bounded = bounded < -largest ? splat(-largest) : bounded;
+    return LOG2_E * select((bias == none) | (bias == -none), bias, bounded);
+}
+INLINE float in_base_2(float bias) { return in_base_2(splat(bias))[0]; }
 
 // A count that may be NaN, as an index
 INLINE int whole_part(float x) { return x >= 0 && x < 1e9f ? int(x) : 0; }

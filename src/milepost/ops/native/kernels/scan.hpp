@@ -46,8 +46,8 @@ struct Packed {
                 const float* from = call.bias_table + h * call.bias_rows;
                 float* to = shared.bias_table + h * (call.bias_rows + 2 * TILE);
                 fill(to, 0, TILE);
-                for (long n = 0; n < call.bias_rows; n++) to[TILE + n] = from[n] * LOG2_E;
-                fill(to + TILE + call.bias_rows, from[call.bias_rows - 1] * LOG2_E, TILE);
+                for (long n = 0; n < call.bias_rows; n++) to[TILE + n] = in_base_2(from[n]);
+                fill(to + TILE + call.bias_rows, to[TILE + call.bias_rows - 1], TILE);
             }
     }
     void pack_keys(const Call& call, long b, long g, long tile, float* room) const {
@@ -136,7 +136,7 @@ struct Pass {
     Pass(const Call& call, const QueryTile& q)
         : call(call), q(q), scale(call.scale * LOG2_E), gate_scale(call.gate_scale * LOG2_E) {}
 
-    // Whether every row is past its oldest key at this tile
+    // Whether row r is past its oldest key at this tile
     bool done(int r, long newest) const {
         return q.start[r] > newest || q.start[r] > q.position[r];
     }

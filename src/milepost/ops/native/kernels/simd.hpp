@@ -77,7 +77,6 @@ INLINE F max(F a, F b) {
     return a > b ? a : b;
 #endif
 }
-INLINE F min(F a, F b) { return a < b ? a : b; }
 
 // Lanes moved by N, zeros (or `fill`) coming in: `up` towards older keys, `down` towards newer
 #if defined(MILEPOST_AVX512)
@@ -216,6 +215,32 @@ INLINE F lookup(const float* table, I index) {
     for (int i = 0; i < LANES; i++) found[i] = table[index[i]];
     return found;
 #endif
+}
+
+// at[index] += a and at[index + 1] += b per lane; indices do not fall from lane to lane
+INLINE void scatter_add(float* at, I index, F a, F b) {
+#if defined(MILEPOST_AVX512)
+    // Lanes of one index stand together: their sum is a difference of two running sums
+    const __m512i indices = (__m512i)index;
+    const __m512i next = _mm512_alignr_epi32(_mm512_set1_epi32(-1), indices, 1);
+    const __mmask16 ends = _mm512_cmpneq_epi32_mask(indices, next);
+    const int sums = __builtin_popcount(ends), from = index[0];
+    if (index[LANES - 1] - from + 1 == sums) {
+        const __mmask16 real = __mmask16((1u << sums) - 1);
+        F one = (F)_mm512_maskz_compress_ps(ends, (__m512)running_sum(a));
+        F other = (F)_mm512_maskz_compress_ps(ends, (__m512)running_sum(b));
+        one -= up<1>(one);
+        other -= up<1>(other);
+        at += from;
+        store(at, load(at) + (F)_mm512_maskz_mov_ps(real, (__m512)one));
+        store(at + 1, load(at + 1) + (F)_mm512_maskz_mov_ps(real, (__m512)other));
+        return;
+    }
+#endif
+    for (int i = 0; i < LANES; i++) {
+        at[index[i]] += a[i];
+        at[index[i] + 1] += b[i];
+    }
 }
 
 // Lanes of a and b by turns, from their first or second halves

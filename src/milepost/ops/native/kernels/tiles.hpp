@@ -212,7 +212,7 @@ struct Sight {
         const I lane = iota() + v * LANES;
         return (lane >= from[r]) & (lane < to[r]);
     }
-    // All that one of the rows [r, end) sees
+    // From the first to the last lane that any of the rows [r, end) sees
     Range lanes(int r, int end) const {
         Range all{TILE, 0};
         for (; r < end; r++)
@@ -220,10 +220,10 @@ struct Sight {
                 all = {int(least(all.from, from[r])), int(most(all.to, to[r]))};
         return all;
     }
-    // All of `count` rows that see one of the lanes [n, end)
-    Range rows(int n, int end, int count) const {
-        Range all{count, 0};
-        for (int r = 0; r < count; r++)
+    // From the first to the last of `queries` rows that see any of the lanes [n, end)
+    Range rows(int n, int end, int queries) const {
+        Range all{queries, 0};
+        for (int r = 0; r < queries; r++)
             if (from[r] < to[r] && from[r] < end && to[r] > n)
                 all = {int(least(all.from, r)), r + 1};
         return all;
