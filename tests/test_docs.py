@@ -19,6 +19,8 @@ import tyro
 
 import milepost
 from milepost import cli, encoding, studies
+from milepost.bench import results as bench_results
+from milepost.bench import table as bench_table
 from milepost.report import results, table
 
 ROOT = Path(__file__).parents[1]
@@ -255,3 +257,17 @@ def test_no_file_names_a_path_of_someone_s_machine() -> None:
     texts = [path for path in files if path.suffix != ".pyc"]
     assert README in texts
     assert [path for path in texts if machine.search(path.read_bytes())] == []
+
+
+def test_the_benchmarks_are_those_of_the_results() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- (\S+\.json) begins -->\n(.*?)<!-- \1 ends -->", page, re.DOTALL)
+    assert {ROOT / name for name, _ in shown} == set((ROOT / "bench/results").iterdir())
+    for name, markdown in shown:
+        record = bench_results.load(ROOT / name)
+        assert markdown.strip() == bench_table.markdown(record, only_summary=True).strip()
+        assert record["finished"]
+        assert record["source"]["dirty"] is False
+        assert all(
+            check["verdict"] == "right" for check in record["checks"] if not check["optional"]
+        )

@@ -2,9 +2,9 @@ import dataclasses
 
 import pytest
 
-from milepost.bench.machine import cores
 from milepost.bench.plan import limits_from, memory_limit_from, threads_from
 from milepost.errors import UsageError
+from milepost.machine import cores
 from milepost.ops import native
 
 

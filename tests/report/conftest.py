@@ -83,7 +83,13 @@ def result(errors: Mapping[str, float | None], settings: Mapping[str, object]) -
         "history": [{"step": 10 * i, "loss": 1.0, "error": 0.5 / i} for i in (1, 2, 3)],
         "seconds": 60.0,
         "versions": {"milepost": "0.1.0", "torch": "2.11.0", "python": "3.11.0"},
-        "machine": {"system": "Linux", "processor": "x86_64", "cores": 2, "threads": 1},
+        "machine": {
+            "system": "Linux",
+            "processor": "Some Processor",
+            "kernels": None,
+            "cores": 2,
+            "threads": 1,
+        },
     }
 
 

@@ -6,7 +6,6 @@ contenders.py   all that takes part in a case, and why something does not
 check.py        right before fast: outputs and gradients against the reference in fp64
 measure.py      paired rounds
 memory.py       the peak of one call, in a process of its own
-machine.py      where it was measured
 plan.py         which cases
 cpu.py          the run
 results.py      what a file of results holds, and the figures that are quoted from it

@@ -54,7 +54,10 @@ class XTransformers:
         try:
             from x_transformers.x_transformers import CoPE
         except ImportError as error:
-            raise MissingError(f"x-transformers is not installed ({error})") from error
+            raise MissingError(
+                f"x-transformers is not installed ({error}); to compare with it: "
+                "pip install x-transformers"
+            ) from error
         try:
             self.module: Any = CoPE(dim=head_dim, heads=heads, max_pos=rows)
         except TypeError as error:

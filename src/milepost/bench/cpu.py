@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from milepost.bench import check, contenders, machine, memory
+from milepost import machine
+from milepost.bench import check, contenders, memory
 from milepost.bench.cases import SUBJECTS, Case
 from milepost.bench.contenders import LISTING, PLAIN, SDPA, X_TRANSFORMERS, Setting
 from milepost.bench.measure import Clock, paired
@@ -173,7 +174,8 @@ class _Bench:
         if entry["verdict"] == check.RIGHT:
             worst = max(entry["errors"], key=entry["errors"].__getitem__)
             return f"right: {name} (error up to {entry['errors'][worst]:.1e}, {worst})"
-        return f"{entry['verdict'].upper()}: {name} ({entry['reason']})"
+        said = "left out" if entry["optional"] else entry["verdict"].upper()
+        return f"{said}: {name} ({entry['reason']})"
 
     # times
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from milepost.bench.cases import BATCH, HEADS, SUBJECTS, Case
-from milepost.bench.machine import cores
 from milepost.bench.measure import Limits
 from milepost.errors import UsageError, unknown
+from milepost.machine import cores
 from milepost.ops import native
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -28,7 +28,7 @@ from typing import Any
 from milepost.errors import UsageError
 from milepost.files import read_object
 
-FORMAT = 1
+FORMAT, KIND = 1, "cpu"
 FIELDS = (
     "format",
     "kind",
@@ -55,6 +55,11 @@ def load(path: Path) -> Record:
     if not path.is_file():
         raise UsageError(
             f"{path} is no file of results: give the JSON file that `milepost bench cpu` wrote"
+        )
+    if read_object(path, ()).get("kind") != KIND:
+        raise UsageError(
+            f"{path} holds something else than results: give the JSON file that "
+            "`milepost bench cpu` wrote"
         )
     record = read_object(path, FIELDS)
     if record["format"] != FORMAT:
@@ -182,7 +187,7 @@ class Growth:
     keys: int
     per_token: float
     power: float | None
-    """1 is linear, 2 quadratic; None from a single length, or from next to nothing."""
+    """1 is linear, 2 quadratic; None from next to nothing, or from a span of less than 4."""
 
 
 def growth(record: Record) -> list[Growth]:
@@ -196,9 +201,11 @@ def growth(record: Record) -> list[Growth]:
     for (op, head_dim, contender), by_length in found.items():
         *before, longest = sorted(by_length)
         power = None
-        # below a quarter of a MiB the allocator's own pages are what is seen
-        if before and min(by_length[before[0]], by_length[longest]) >= 2**18:
-            power = math.log(by_length[longest] / by_length[before[0]], longest / before[0])
+        # Short sequences say more about the allocator, and about what only long ones need: from
+        # one length to at least its double, over a span of 4, and not below a quarter of a MiB
+        half = max((keys for keys in before if 2 * keys <= longest), default=None)
+        if half and 4 * before[0] <= longest and by_length[half] >= 2**18:
+            power = math.log(by_length[longest] / by_length[half], longest / half)
         per_token = by_length[longest] / longest
         grown.append(Growth(contender, op, head_dim, longest, per_token, power))
     return grown

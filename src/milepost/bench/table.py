@@ -97,7 +97,7 @@ def summary(record: Record) -> Sheet:
     heads = ["op", "gates", "threads", "fwd / SDPA", "fwd+bwd / SDPA"]
     heads += ["fwd / plain", "fwd+bwd / plain", "cells"]
     return Sheet(
-        "Time over that of SDPA: median over the cells (lowest to highest)", heads, rows, 2
+        "Time over that of another: median over the cells (lowest to highest)", heads, rows, 2
     )
 
 
@@ -176,10 +176,13 @@ def notes(record: Record) -> list[str]:
         f"at most {arguments['rounds']} rounds or about {arguments['seconds']:g} s for each cell "
         "and direction.",
         "A ratio is the median over rounds of two times of the same round; below 1 is faster.",
+        "SDPA is PyTorch's attention, plain is milepost's without an encoding, listing is the CoPE "
+        "paper's code; what the gates are, and how all is measured: docs/benchmarks.md.",
     ]
     if machine["load"] >= BUSY:
         lines.append(
-            f"The machine was busy when the run began: {machine['load']:.1f} processes at work."
+            f"The machine was busy when the run began: {machine['load']:.1f} processes at work. "
+            "Measure again when it is idle."
         )
     if not record["finished"]:
         lines.append("The run was stopped: what is missing was not measured.")

@@ -30,7 +30,8 @@ def forgetting_attention(
         log_f: (B, H, T), one gate per *query* head, finite and ≤ 0 (not checked; log f = 0
             everywhere is plain attention).
         skip: whether a fused backend may leave out keys whose weights, all together, are below
-            2⁻²⁴ of the row's, by a bound on them: |scale| · ‖q_i‖ · max ‖k_j‖ + Λ_i − Λ_j + log T.
+            2⁻²⁴ of the row's, by a bound on them:
+            |scale| · ‖q_i‖ · max ‖k_j‖ + Λ_i − min Λ_j + log T.
 
     Returns:
         (B, H, S, V) in the dtype of `value`.

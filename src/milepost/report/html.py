@@ -181,7 +181,7 @@ def _versions(results: Results) -> str:
     facts: dict[str, list[str]] = {}
     for cell, result in results.finished:
         machine = {**result["versions"], **result["machine"]}
-        line = ", ".join(f"{name} {value}" for name, value in machine.items())
+        line = ", ".join(f"{name} {value}" for name, value in machine.items() if value)
         facts.setdefault(line, []).append(_label(cell))
     return _details(
         "Versions and machines",

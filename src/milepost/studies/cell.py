@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import torch
 
-from milepost import __version__, tasks
+from milepost import machine, tasks
 from milepost.errors import UsageError
 from milepost.evaluate import evaluate, load_run
 from milepost.files import read_object, write_json
@@ -172,14 +172,11 @@ def run(
             "history": history(folder, cell.task.headline),
             "parameters": sum(p.numel() for p in outcome.model.parameters()),
             "seconds": round(outcome.seconds + time.monotonic() - began, 1),
-            "versions": {
-                "milepost": __version__,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-            },
+            "versions": {**machine.versions(), "commit": machine.commit()},
             "machine": {
                 "system": platform.system(),
-                "processor": platform.machine(),
+                "processor": machine.processor(),
+                "kernels": machine.kernels(),
                 "cores": os.cpu_count(),
                 "threads": torch.get_num_threads(),
                 "device": next(outcome.model.parameters()).device.type,

@@ -41,6 +41,13 @@ def forgetting(case, log_f):
     return ops.forgetting_attention, single(operands(case) | {"log_f": log_f * 2 * draws})
 
 
+def growing(case, log_f):
+    """What no gate does: old keys gain before they fade, and are worth more than newer ones."""
+    call, given = forgetting(case, log_f)
+    given["log_f"][..., : case.T // 2] *= -1
+    return call, given
+
+
 def stick_breaking(case, logit):
     """Logits of about so much: β above 1/2, or below."""
     given = operands(case)
@@ -52,6 +59,7 @@ def stick_breaking(case, logit):
 GATES = {
     **{f"cope, gates of σ({x})": (cope, x) for x in (-1e4, -5.0, 0.0, 5.0, 1e4)},
     **{f"forgetting, log f of {x}": (forgetting, x) for x in (0.0, -1e-3, -0.1, -1.0, -1e4)},
+    "forgetting, log f of 0.3 and then -0.3": (growing, -0.3),
     **{f"stick-breaking, logits of {x}": (stick_breaking, x) for x in (-1e4, -5.0, 0.0, 5.0, 1e4)},
 }
 every_gate = pytest.mark.parametrize(("make", "gate"), GATES.values(), ids=GATES)

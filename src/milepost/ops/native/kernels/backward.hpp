@@ -364,7 +364,7 @@ void backward(const Call& call) {
 
     if (call.op == Op::forgetting && call.skip) {
         const auto measure = [&](long item, int thread) {
-            measure_keys(call, packed.shared.largest_key, item,
+            measure_keys(call, packed.shared, item,
                          reinterpret_cast<float*>(scratch(thread)));
         };
         run(threads, call.B * call.G, measure);

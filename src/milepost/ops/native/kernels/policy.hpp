@@ -68,7 +68,9 @@ struct Partial {
 struct Shared {
     PackedTable table, relative;
     float* bias_table = nullptr;  // [H, 64 + rows + 64]
-    float* largest_key = nullptr; // [B, G, tiles]: the longest key of a tile and all older ones
+    // Of a tile of keys and all older ones
+    float* largest_key = nullptr;   // [B, G, tiles]: the longest
+    double* lowest_decay = nullptr; // [B, H, tiles]: the lowest Λ
 };
 
 // What most policies leave as it is

@@ -36,7 +36,10 @@ struct Packed {
         if (call.table.data) shared.table.place(arena, backward);
         if (call.relative.data) shared.relative.place(arena, backward);
         if (call.bias_table) shared.bias_table = arena.floats(call.H * (call.bias_rows + 2 * TILE));
-        if (call.op == Op::forgetting) shared.largest_key = arena.floats(call.B * call.G * tiles);
+        if (call.op == Op::forgetting) {
+            shared.largest_key = arena.floats(call.B * call.G * tiles);
+            shared.lowest_decay = arena.take<double>(call.B * call.H * tiles);
+        }
     }
     void pack_tables(const Call& call) {
         if (call.table.data) shared.table.pack(call.position_scale * LOG2_E, call.position_scale);
@@ -59,9 +62,22 @@ struct Packed {
     long room() const { return TILE * pitch(most(key.width, value.width)); }
 };
 
-// The length of the longest key of each tile and all older ones, per key head
-void measure_keys(const Call& call, float* largest, long bg, float* room) {
+// What bounds the weights of all older keys of a key head, from each tile on
+void measure_keys(const Call& call, const Shared& shared, long bg, float* room) {
     const long b = bg / call.G, g = bg % call.G, tiles = ceil_div(call.T, TILE);
+    const long sharing = call.H / call.G;
+    bool fades = false;
+    for (long h = bg * sharing; h < (bg + 1) * sharing; h++) {
+        double lowest = __builtin_inf();
+        for (long t = 0; t < call.T; t++) {
+            const double decay = call.decay[h * call.T + t];
+            lowest = decay < lowest ? decay : lowest;
+            shared.lowest_decay[h * tiles + t / TILE] = lowest;
+        }
+        fades |= (lowest - shared.lowest_decay[h * tiles]) * LOG2_E < NOTHING_LOG2;
+    }
+    if (!fades) return; // no key is far enough for its length to matter
+    float* largest = shared.largest_key;
     float longest = 0;
     for (long t = 0; t < call.T; t++) {
         read_row(call.key, b * call.key.batch + g * call.key.head + t * call.key.time, call.D,
@@ -166,13 +182,16 @@ struct Pass {
     }
     template <class Policy>
     bool decayed(const Work<Policy>& work, const float* top, long tile, long newest) const {
-        const float longest =
-            work.packed.shared.largest_key[(q.b * call.G + q.g) * work.packed.tiles + tile];
+        const Shared& shared = work.packed.shared;
+        const long tiles = work.packed.tiles;
+        const float longest = shared.largest_key[(q.b * call.G + q.g) * tiles + tile];
         const float keys = __builtin_log2f(float(call.T));
         for (int r = 0; r < q.rows; r++) {
             if (done(r, newest)) continue;
-            const double* decay = call.decay + (q.b * call.H + q.head[r]) * call.T;
-            const float since = float(decay[q.position[r]] - decay[newest]) * LOG2_E;
+            const long h = q.b * call.H + q.head[r];
+            const float since = float(call.decay[h * call.T + q.position[r]] -
+                                      shared.lowest_decay[h * tiles + tile]) *
+                                LOG2_E;
             if (!(since < NOTHING_LOG2)) return false;
             const float* query = work.query + r * pitch(call.D);
             const float square = dot(query, query, call.D);
@@ -366,7 +385,7 @@ void forward(const Call& call) {
 
     if (call.op == Op::forgetting && call.skip) {
         const auto measure = [&](long item, int thread) {
-            measure_keys(call, packed.shared.largest_key, item,
+            measure_keys(call, packed.shared, item,
                          reinterpret_cast<float*>(scratch(thread)));
         };
         run(threads, call.B * call.G, measure);

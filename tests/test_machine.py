@@ -1,7 +1,7 @@
 import subprocess
 
 import milepost
-from milepost.bench import machine
+from milepost import machine
 
 
 def git(folder, *words):
@@ -21,8 +21,10 @@ def test_the_commit_is_that_of_our_own_checkout(tmp_path, monkeypatch):
     found = machine.source()
     assert len(found["commit"]) == 40
     assert found["dirty"] is False
+    assert machine.commit() == found["commit"]
     (package / "more.py").write_text("")
     assert machine.source() == {"commit": found["commit"], "dirty": True}
+    assert machine.commit() == found["commit"] + "-dirty"
 
     # installed below another project's checkout
     installed = tmp_path / "lib" / "milepost"
@@ -34,6 +36,7 @@ def test_the_commit_is_that_of_our_own_checkout(tmp_path, monkeypatch):
 def test_without_git_there_is_no_commit(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.source() == {"commit": None, "dirty": None}
+    assert machine.commit() is None
 
 
 def test_the_processor_has_its_makers_name(monkeypatch, tmp_path):

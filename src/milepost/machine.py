@@ -1,4 +1,4 @@
-"""Where a benchmark was measured: processor, versions, and the state of the source."""
+"""Where a figure was measured: processor, versions, and the state of the source."""
 
 import os
 import platform
@@ -42,6 +42,11 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def kernels() -> str | None:
+    """The instruction set that the kernels for CPUs use; None where there are none."""
+    return native.isa()
+
+
 def cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -68,6 +73,12 @@ def source() -> dict[str, Any]:
     commit = _said("git", "-C", top, "rev-parse", "HEAD")
     changed = _said("git", "-C", top, "status", "--porcelain")
     return {"commit": commit, "dirty": None if changed is None else bool(changed)}
+
+
+def commit() -> str | None:
+    """The commit that ran, with -dirty if files differ from it; None outside a checkout."""
+    found = source()
+    return f"{found['commit']}-dirty" if found["dirty"] else found["commit"]
 
 
 def _said(*command: str) -> str | None:
