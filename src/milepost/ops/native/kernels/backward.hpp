@@ -158,10 +158,8 @@ APART void backward_tile(const Call& call, const QueryTile& q, Work<Policy>& wor
         scan.sight = &sight, scan.tile = tile;
         work.policy.tile(scan);
 
-        multiply_by_keys(work.scores, work.query, call.D, keys.key.sideways_of(q.b, q.g, tile),
-                         q.rows, sight);
-        multiply_by_keys(work.d_scores, work.grad_out, call.V,
-                         keys.value.sideways_of(q.b, q.g, tile), q.rows, sight);
+        multiply_by_tile(work.scores, work.query, keys.key, tile, q, sight);
+        multiply_by_tile(work.d_scores, work.grad_out, keys.value, tile, q, sight);
         float* d = work.d_scores;
         bool finished = true;
         if constexpr (Policy::COUNTS) {
@@ -174,8 +172,8 @@ APART void backward_tile(const Call& call, const QueryTile& q, Work<Policy>& wor
                 const long slot = kept++ * TILE * TILE;
                 scan.gates = work.saved_gates + slot;
                 if (own_gate_keys)
-                    multiply_by_keys(scan.gates, work.position_query, call.D,
-                                     keys.gate_keys.sideways_of(q.b, q.g, tile), q.rows, sight);
+                    multiply_by_tile(scan.gates, work.position_query, keys.gate_keys, tile, q,
+                                     sight);
                 else
                     d = work.saved_direct + slot, finished = false;
                 open_gates(own_gate_keys ? scan.gates : work.scores, scan.gates, q, sight,
@@ -324,7 +322,7 @@ void backward(const Call& call) {
     const QueryTiles tiles(call, false);
     const Cut cut(call, tiles);
     const long count = call.B * call.H * cut.stretches;
-    Packed packed(call, false);
+    Packed packed(call, false, TILE);
     const Gathered keys(call, call.grad_key, call.D, cut.stretches);
     const Gathered values(call, call.grad_value, call.V, cut.stretches);
     const Gathered gate_keys(call, call.grad_gate_keys, call.D, cut.stretches);
@@ -364,8 +362,7 @@ void backward(const Call& call) {
 
     if (call.op == Op::forgetting && call.skip) {
         const auto measure = [&](long item, int thread) {
-            measure_keys(call, packed.shared, item,
-                         reinterpret_cast<float*>(scratch(thread)));
+            measure_keys(call, packed.shared, item, reinterpret_cast<float*>(scratch(thread)));
         };
         run(threads, call.B * call.G, measure);
     }

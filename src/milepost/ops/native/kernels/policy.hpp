@@ -67,7 +67,7 @@ struct Partial {
 // Packed once for all
 struct Shared {
     PackedTable table, relative;
-    float* bias_table = nullptr;  // [H, 64 + rows + 64]
+    float* bias_table = nullptr; // [H, 64 + rows + 64]
     // Of a tile of keys and all older ones
     float* largest_key = nullptr;   // [B, G, tiles]: the longest
     double* lowest_decay = nullptr; // [B, H, tiles]: the lowest Λ

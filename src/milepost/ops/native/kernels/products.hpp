@@ -1,7 +1,8 @@
 // The products of a tile of queries with a tile of keys.
 //
-// Where rows do not see all lanes (the diagonal, a `start`), the tile is cut into bands of rows, and
-// a band is multiplied by the lanes that one of its rows sees: on the diagonal that is 5/8 of it.
+// Where rows do not see all lanes (the diagonal, a `start`), the tile is cut into bands of rows,
+// and a band is multiplied by the lanes that one of its rows sees: on the diagonal that is 5/8 of
+// it.
 #pragma once
 
 #include "gemm.hpp"
@@ -18,8 +19,7 @@ INLINE void multiply_by_keys(float* scores, const float* rows, long width, const
                              int count, const Sight& sight) {
     const long along = pitch(width);
     if (!sight.partial) {
-        multiply<false>(
-            {rows, along, 1, sideways, TILE, scores, TILE, count, TILE, int(width)});
+        multiply<false>({rows, along, 1, sideways, TILE, scores, TILE, count, TILE, int(width)});
         return;
     }
     clear(scores, count * TILE);
@@ -31,6 +31,32 @@ INLINE void multiply_by_keys(float* scores, const float* rows, long width, const
             multiply<false>({rows + r * along, along, 1, sideways + from, TILE,
                              scores + r * TILE + from, TILE, end - r, to - from, int(width)});
     }
+}
+
+// The same from the keys as they lie, newest first, for queries that are too few to turn them for
+INLINE void multiply_by_rows(float* scores, const float* rows, long width, const float* newest,
+                             long keys_along, int count, int keys) {
+    for (int r = 0; r < count; r++)
+        for (int n = 0; n < TILE; n += LANES) {
+            F sums[LANES]{};
+            for (int i = 0; i < LANES && n + i < keys; i++)
+                for (long d = 0; d < width; d += LANES)
+                    sums[i] +=
+                        load(rows + r * pitch(width) + d) * load(newest + (n + i) * keys_along + d);
+            transpose(sums);
+            F score{};
+            for (int i = 0; i < LANES; i++) score += sums[i];
+            store(scores + r * TILE + n, score);
+        }
+}
+
+INLINE void multiply_by_tile(float* scores, const float* rows, const KeyTiles& keys, long tile,
+                             const QueryTile& q, const Sight& sight) {
+    if (keys.as_rows)
+        multiply_by_rows(scores, rows, keys.width, keys.rows_of(q.b, q.g, tile), keys.along, q.rows,
+                         sight.count);
+    else
+        multiply_by_keys(scores, rows, keys.width, keys.sideways_of(q.b, q.g, tile), q.rows, sight);
 }
 
 // sums_r += Σ_n weights[r, n] · keys_n; `keys_along` from one key to the next

@@ -19,10 +19,10 @@ struct Packed {
     Shared shared;
     long tiles;
 
-    Packed(const Call& call, bool once)
-        : key(call.key, call.D, call, once),
-          value(call.value, call.V, call, once),
-          gate_keys(call.gate_keys, call.D, call, once),
+    Packed(const Call& call, bool once, int rows)
+        : key(call.key, call.D, call, once, rows),
+          value(call.value, call.V, call, once, rows),
+          gate_keys(call.gate_keys, call.D, call, once, rows),
           shared{PackedTable(call.table, call.D, call.H),
                  PackedTable(call.relative, call.D, call.H)},
           tiles(key.tiles) {}
@@ -290,8 +290,7 @@ APART void forward_tile(const Call& call, const QueryTile& q, Work<Policy>& work
         if (keys.key.once) keys.pack_keys(call, q.b, q.g, tile, work.room);
         work.policy.tile(scan);
 
-        multiply_by_keys(work.scores, work.query, D, keys.key.sideways_of(q.b, q.g, tile), q.rows,
-                         sight);
+        multiply_by_tile(work.scores, work.query, keys.key, tile, q, sight);
         if constexpr (Policy::NORMALISED) {
             if constexpr (Policy::COUNTS) {
                 if (pass.saturated(work.policy, newest)) {
@@ -300,8 +299,7 @@ APART void forward_tile(const Call& call, const QueryTile& q, Work<Policy>& work
                                   : weights_of_tile<Saturated, false>(work, scan, pass.scale);
                 } else {
                     if (own_gate_keys)
-                        multiply_by_keys(work.gates, work.position_query, D,
-                                         keys.gate_keys.sideways_of(q.b, q.g, tile), q.rows,
+                        multiply_by_tile(work.gates, work.position_query, keys.gate_keys, tile, q,
                                          sight);
                     open_gates(own_gate_keys ? work.gates : work.scores, work.gates, q, sight,
                                pass.gate_scale);
@@ -364,7 +362,8 @@ template <class Policy>
 void forward(const Call& call) {
     const QueryTiles tiles(call, true);
     const long groups = call.H / tiles.heads;
-    Packed packed(call, tiles.count == 1 && tiles.heads == call.H / call.G);
+    Packed packed(call, tiles.count == 1 && tiles.heads == call.H / call.G,
+                  int(call.S * tiles.heads));
     Arena arena;
     const auto place_shared = [&] {
         packed.place_tables(arena, call, false);
@@ -385,8 +384,7 @@ void forward(const Call& call) {
 
     if (call.op == Op::forgetting && call.skip) {
         const auto measure = [&](long item, int thread) {
-            measure_keys(call, packed.shared, item,
-                         reinterpret_cast<float*>(scratch(thread)));
+            measure_keys(call, packed.shared, item, reinterpret_cast<float*>(scratch(thread)));
         };
         run(threads, call.B * call.G, measure);
     }

@@ -111,10 +111,12 @@ struct KeyTiles {
     long width = 0, G = 0, T = 0, tiles = 0;
     float *rows = nullptr, *sideways = nullptr;
     bool once = false, direct = false;
-    long along = 0; // from one row to the next older one
+    bool as_rows = false; // too few queries to turn a tile sideways for
+    long along = 0;       // from one row to the next older one
 
     KeyTiles() = default;
-    KeyTiles(const Operand& from, long width, const Call& call, bool once)
+    // `rows` of queries meet each tile, if once
+    KeyTiles(const Operand& from, long width, const Call& call, bool once, int rows)
         : from(&from),
           width(width),
           G(call.G),
@@ -123,6 +125,7 @@ struct KeyTiles {
           once(once),
           direct(!from.bfloat16 && width % LANES == 0 && from.time <= 2 * width) {
         along = direct ? -from.time : pitch(width);
+        as_rows = once && direct && rows <= 2;
     }
     long row_size() const { return TILE * pitch(width); }
     long sideways_size() const { return TILE * width; }
@@ -130,7 +133,7 @@ struct KeyTiles {
     void place(Arena& arena, long heads, bool need_rows, bool need_sideways) {
         const long count = once ? 1 : heads * tiles;
         if (need_rows && !direct) rows = arena.floats(count * row_size());
-        if (need_sideways) sideways = arena.floats(count * sideways_size());
+        if (need_sideways && !as_rows) sideways = arena.floats(count * sideways_size());
     }
     long newest(long tile) const { return least((tile + 1) * TILE, T) - 1; }
     long slot(long b, long g, long tile) const { return once ? 0 : (b * G + g) * tiles + tile; }
@@ -216,8 +219,7 @@ struct Sight {
     Range lanes(int r, int end) const {
         Range all{TILE, 0};
         for (; r < end; r++)
-            if (from[r] < to[r])
-                all = {int(least(all.from, from[r])), int(most(all.to, to[r]))};
+            if (from[r] < to[r]) all = {int(least(all.from, from[r])), int(most(all.to, to[r]))};
         return all;
     }
     // From the first to the last of `queries` rows that see any of the lanes [n, end)
