@@ -74,10 +74,14 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write `text` in UTF-8."""
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON; a number that JSON cannot hold (NaN, infinity) is refused."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:

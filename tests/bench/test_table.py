@@ -123,6 +123,6 @@ def test_a_panel_for_each_op_and_direction(record, caplog):
         if node.tag.endswith("}text")
     ]
     assert {"softmax, forward", "cope, forward + backward"} <= set(words)
-    assert {"D=8, typical", "D=16, never saturating", "D=8"} <= set(words)
+    assert {"D=8", "D=16, never saturating gates"} <= set(words)
     assert len(DIRECTIONS) * 2 == sum(word == "time over SDPA's" for word in words)
     assert drawn == plot.draw(record)

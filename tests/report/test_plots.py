@@ -54,6 +54,23 @@ def test_the_test_sets_are_named_and_the_papers_marks_explained(drawn):
     assert {"in-dist", "OOD sparse", "dense", "length ×2", "the paper's"} <= set(shown)
 
 
+def test_the_names_fit_however_long_they_are(folder, monkeypatch):
+    names = ("absolute", "rope", "cope", "fox", "stick-breaking", "relative-capped")
+    errors = {("flip-flop", name, "in"): [1.0, 2.0, 3.0] for name in names}
+    figures, text = [], plots.svg_text
+
+    def remember(figure):
+        figures.append(figure)
+        return text(figure)
+
+    monkeypatch.setattr(plots, "svg_text", remember)
+    plots.draw(load(folder(errors, encodings=names)))
+    legends = [(figure, figure.axes[0].get_legend()) for figure in figures]
+    assert any(legend for _, legend in legends)
+    for figure, legend in legends:
+        assert legend is None or legend.get_window_extent().x1 <= figure.bbox.x1
+
+
 def test_a_length_changes_nothing_else(folder):
     errors = {key: value for key, value in ERRORS.items() if key[2] in ("in", "length x2 sparse")}
     assert "length" not in plots.draw(load(folder(errors)))

@@ -184,7 +184,7 @@ class _Bench:
             yield _Step(
                 label(case),
                 self.plan.expected_seconds(case),
-                lambda case=case: self.time(case),  # type: ignore[misc]  # a default
+                lambda case=case: self.time(case),  # type: ignore[misc]  # mypy infers no default
             )
 
     def time(self, case: Case) -> str | None:
@@ -222,7 +222,7 @@ class _Bench:
                 yield _Step(
                     f"memory of {name}, {label(case)}",
                     PROCESS_SECONDS + self.plan.expected_seconds(case) / 100,
-                    lambda case=case, name=name: self.weigh(case, name),  # type: ignore[misc]  # a default
+                    lambda case=case, name=name: self.weigh(case, name),  # type: ignore[misc]  # mypy infers no default
                 )
 
     def weigh(self, case: Case, name: str) -> str | None:

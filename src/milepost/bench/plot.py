@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from milepost.bench.cases import TYPICAL
 from milepost.bench.results import BOTH, DIRECTIONS, FORWARD, MILEPOST, Group, Record, groups, ratio
 from milepost.errors import UsageError
 from milepost.report.plots import INK, MARKERS, QUIET, SERIES, STYLE, svg_text, themed
 
 PANEL = (4.3, 2.5)
-DASHES = ("solid", (0, (4, 2)))
+DASHES = (0, (4, 2))
 TITLES = {FORWARD: "forward", BOTH: "forward + backward"}
 
 
@@ -49,13 +50,28 @@ def _figure(chosen: list[Group], directions: tuple[str, ...]) -> Any:
         for direction, axes in zip(directions, row, strict=True):
             _panel(axes, [group for group in chosen if group.op == op], direction)
             axes.set_title(f"{op}, {TITLES[direction]}")
+    lines = {
+        line.get_label(): line
+        for axes in panels.flat
+        for line in axes.get_legend_handles_labels()[0]
+    }
+    if lines:
+        figure.legend(
+            handles=list(lines.values()),
+            loc="outside upper left",
+            ncols=len(directions),
+            frameon=False,
+            labelcolor=QUIET,
+        )
     return figure
 
 
 def _panel(axes: Any, chosen: list[Group], direction: str) -> None:
     head_dims = sorted({case["head_dim"] for group in chosen for case in group.cases})
     lengths = sorted({case["keys"] for group in chosen for case in group.cases})
-    for dashes, group in zip(DASHES, chosen, strict=False):
+    for group in chosen:
+        typical = group.gates == TYPICAL
+        gates = "" if typical else f", {group.gates} gates"
         for place, head_dim in enumerate(head_dims):
             points = {
                 case["keys"]: value
@@ -65,7 +81,6 @@ def _panel(axes: Any, chosen: list[Group], direction: str) -> None:
             }
             if not points:
                 continue
-            gates = "" if group.alone else f", {group.gates}"
             axes.plot(
                 list(points),
                 list(points.values()),
@@ -73,7 +88,7 @@ def _panel(axes: Any, chosen: list[Group], direction: str) -> None:
                 marker=MARKERS[place % len(MARKERS)],
                 markersize=4,
                 markeredgewidth=0,
-                linestyle=dashes,
+                linestyle="solid" if typical else DASHES,
                 linewidth=1.8,
                 label=f"D={head_dim}{gates}",
             )
@@ -85,5 +100,3 @@ def _panel(axes: Any, chosen: list[Group], direction: str) -> None:
     axes.set_ylabel("time over SDPA's")
     axes.set_ylim(0, max(1.2, 1.05 * axes.get_ylim()[1]))
     axes.grid(axis="y", visible=True)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8, labelcolor=QUIET)

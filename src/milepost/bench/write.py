@@ -12,7 +12,7 @@ from pathlib import Path
 from milepost.bench import plot, table
 from milepost.bench.results import Record
 from milepost.errors import UsageError
-from milepost.files import write_whole
+from milepost.files import write_text
 
 FOLDER = Path("runs", "bench")
 LOG_WIDTH = 160
@@ -51,6 +51,5 @@ def write(record: Record, folder: Path, stem: str) -> list[Path]:
     if find_spec("matplotlib") is not None:
         texts |= {f"{stem}-{name}.svg": svg for name, svg in plot.draw(record).items()}
     for name, text in texts.items():
-        content = text.encode()
-        write_whole(folder / name, lambda file, content=content: file.write(content))  # type: ignore[misc]
+        write_text(folder / name, text)
     return [folder / name for name in texts]

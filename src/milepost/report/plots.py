@@ -58,7 +58,7 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.8,
 }
 _SIZE = (4.3, 3.1)
-_KEY_COLUMNS = 4
+_KEY_COLUMNS = 4  # at most; fewer where the names are long
 
 
 def draw(results: Results) -> dict[str, dict[str, str]]:
@@ -299,15 +299,24 @@ def _key(axes: Any, results: Results) -> None:
         for encoding in results.encodings
     ]
     handles.append(handle("the paper's", "o", color=QUIET, markersize=7, markerfacecolor="none"))
-    rows = -(-len(handles) // _KEY_COLUMNS)
+    for columns in range(_KEY_COLUMNS, 0, -1):
+        legend = _legend(axes, handles, columns)
+        axes.figure.draw_without_rendering()
+        if legend.get_window_extent().x1 <= axes.figure.bbox.x1:
+            break
+    rows = -(-len(handles) // columns)
+    axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * rows)
+
+
+def _legend(axes: Any, handles: list[Any], columns: int) -> Any:
     # drawn row by row, where a legend fills its columns first
-    order = [i for column in range(_KEY_COLUMNS) for i in range(column, len(handles), _KEY_COLUMNS)]
+    order = [i for column in range(columns) for i in range(column, len(handles), columns)]
     legend = axes.legend(
         handles=[handles[i] for i in order],
         labelcolor="linecolor",
         loc="lower left",
         bbox_to_anchor=(-0.02, 0.99),
-        ncols=min(_KEY_COLUMNS, len(handles)),
+        ncols=min(columns, len(handles)),
         frameon=False,
         fontsize=9,
         handletextpad=0.1,
@@ -316,7 +325,7 @@ def _key(axes: Any, results: Results) -> None:
         borderpad=0,
     )
     legend.set_in_layout(False)
-    axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * rows)
+    return legend
 
 
 def svg_text(figure: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from milepost.files import write_whole
+from milepost.files import write_text
 from milepost.report import html, plots, results, table
 
 LOG_WIDTH = 100
@@ -28,15 +28,11 @@ def show_and_write(directory: Path) -> None:
         console = Console(highlight=False, width=LOG_WIDTH)
     for renderable in table.terminal(found, console):
         console.print(renderable)
-    _write(directory / "table.md", table.markdown(found))
+    write_text(directory / "table.md", table.markdown(found))
     drawn = plots.draw(found)
     for kind, by_name in drawn.items():
         for name, svg in by_name.items():
-            _write(directory / "plots" / f"{kind}-{name}.svg", svg)
-    _write(directory / "report.html", html.page(found, drawn))
+            write_text(directory / "plots" / f"{kind}-{name}.svg", svg)
+    write_text(directory / "report.html", html.page(found, drawn))
     console.print()
     console.print(f"report: {directory / 'report.html'}", soft_wrap=True, markup=False)
-
-
-def _write(path: Path, text: str) -> None:
-    write_whole(path, lambda file: file.write(text.encode()))

@@ -15,10 +15,10 @@ _missing: str | None = None
 try:
     import milepost.ops.native._kernels as _kernels
 except ModuleNotFoundError as error:
-    _kernels = None  # type: ignore[assignment]
+    _kernels = None  # type: ignore[assignment]  # in place of a module
     _missing = f"the kernels were not compiled for this Python when it was installed ({error})"
 except (ImportError, OSError) as error:
-    _kernels = None  # type: ignore[assignment]
+    _kernels = None  # type: ignore[assignment]  # in place of a module
     _missing = f"the compiled kernels do not load: {error}"
 
 _isas: tuple[str, ...] = () if _kernels is None else tuple(_kernels.variants())

@@ -360,18 +360,7 @@ void backward(const Call& call) {
     packed.pack_tables(call);
     const auto scratch = [&](int thread) { return memory.all + shared_bytes + thread * bytes; };
 
-    if (call.op == Op::forgetting && call.skip) {
-        const auto measure = [&](long item, int thread) {
-            measure_keys(call, packed.shared, item, reinterpret_cast<float*>(scratch(thread)));
-        };
-        run(threads, call.B * call.G, measure);
-    }
-    const auto pack = [&](long item, int thread) {
-        const long bg = item / packed.tiles;
-        packed.pack_keys(call, bg / call.G, bg % call.G, item % packed.tiles,
-                         reinterpret_cast<float*>(scratch(thread)));
-    };
-    run(threads, call.B * call.G * packed.tiles, pack);
+    prepare_keys(call, packed, threads, scratch);
 
     const auto derive = [&](long i, int thread) {
         Work<Policy> work(packed);

@@ -358,6 +358,24 @@ INLINE void run(int threads, long items, const Work& work) {
         const_cast<Work*>(&work));
 }
 
+// What is done once for all queries. `scratch` is a thread's memory.
+template <class Scratch>
+void prepare_keys(const Call& call, const Packed& packed, int threads, const Scratch& scratch) {
+    const auto room = [&](int thread) { return reinterpret_cast<float*>(scratch(thread)); };
+    if (call.op == Op::forgetting && call.skip) {
+        const auto measure = [&](long item, int thread) {
+            measure_keys(call, packed.shared, item, room(thread));
+        };
+        run(threads, call.B * call.G, measure);
+    }
+    if (packed.key.once) return;
+    const auto pack = [&](long item, int thread) {
+        const long tile = item % packed.tiles, bg = item / packed.tiles;
+        packed.pack_keys(call, bg / call.G, bg % call.G, tile, room(thread));
+    };
+    run(threads, call.B * call.G * packed.tiles, pack);
+}
+
 template <class Policy>
 void forward(const Call& call) {
     const QueryTiles tiles(call, true);
@@ -382,20 +400,7 @@ void forward(const Call& call) {
     packed.pack_tables(call);
     const auto scratch = [&](int thread) { return memory.all + shared_bytes + thread * bytes; };
 
-    if (call.op == Op::forgetting && call.skip) {
-        const auto measure = [&](long item, int thread) {
-            measure_keys(call, packed.shared, item, reinterpret_cast<float*>(scratch(thread)));
-        };
-        run(threads, call.B * call.G, measure);
-    }
-    if (!packed.key.once) {
-        const auto pack = [&](long item, int thread) {
-            const long tile = item % packed.tiles, bg = item / packed.tiles;
-            packed.pack_keys(call, bg / call.G, bg % call.G, tile,
-                             reinterpret_cast<float*>(scratch(thread)));
-        };
-        run(threads, call.B * call.G * packed.tiles, pack);
-    }
+    prepare_keys(call, packed, threads, scratch);
     const auto attend = [&](long item, int thread) {
         Work<Policy> work(packed);
         Arena own{scratch(thread)};
