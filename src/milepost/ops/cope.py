@@ -44,6 +44,7 @@ def cope_attention(
     position_scale: float = 1.0,
     start: Tensor | None = None,
     skip: bool = True,
+    approximate: bool = False,
     backend: str = "auto",
 ) -> Tensor:
     """CoPE (arXiv 2405.18719, Eqs. 3 to 9), as its Listing 1.
@@ -110,6 +111,7 @@ def cope_attention(
         position_scale=position_scale,
         start=start,
         skip=skip,
+        approximate=approximate,
     )
 
 
@@ -123,6 +125,7 @@ def cope_alibi_attention(
     scale: float | None = None,
     gate_scale: float | None = None,
     start: Tensor | None = None,
+    approximate: bool = False,
     backend: str = "auto",
 ) -> Tensor:
     """CoPE with a slope in place of a table (arXiv 2405.18719, Eq. 10).
@@ -154,6 +157,7 @@ def cope_alibi_attention(
         scale=scale,
         gate_scale=gate_scale,
         start=start,
+        approximate=approximate,
     )
 
 

@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from milepost.errors import UsageError, unknown
-from milepost.ops import native
+from milepost.ops import native, triton
 
 FUSED = ("triton", "native")  # fastest first; `auto` falls back to the reference
 BACKENDS = ("auto", "reference", *FUSED)
 REFERENCE = f"{__package__}.reference"
 DEVICES = {"triton": "cuda", "native": "cpu"}
+UNKNOWN_TO_REFERENCE = ("skip", "approximate")  # it leaves nothing out and rounds as it must
 
 
 def modules(backend: str) -> dict[str, Any]:
@@ -52,7 +53,8 @@ def backends(op: str) -> tuple[str, ...]:
 def refusal(backend: str, op: str, operands: dict[str, Any]) -> str | None:
     """Why `backend` cannot run `op` on these operands; None if it can."""
     device = operands["query"].device.type
-    if device != DEVICES[backend]:
+    interpreted = backend == "triton" and triton.interpreted()
+    if device != DEVICES[backend] and not interpreted:
         return f"needs {DEVICES[backend]} tensors, got {device}"
     module = implementation(backend, op)
     if module is None:
@@ -85,7 +87,8 @@ def run(op: str, backend: str, **operands: Any) -> Any:
     """Run `op` on checked operands, outside autocast: an op chooses its own precision."""
     attend = choose(op, backend, operands)
     if attend.__module__.startswith(REFERENCE):
-        operands.pop("skip", None)  # it leaves nothing out
+        for name in UNKNOWN_TO_REFERENCE:
+            operands.pop(name, None)
     query: Tensor = operands["query"]
     if not torch.is_autocast_enabled(query.device.type):
         return attend(**operands)

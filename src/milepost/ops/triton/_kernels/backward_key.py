@@ -1,0 +1,212 @@
+"""The gradients that belong to keys: a tile of them meets all queries that see it."""
+
+import triton
+import triton.language as tl
+
+from milepost.ops.triton._kernels import arithmetic, pairs, tiles
+
+
+@triton.jit
+def backward_key(
+    given,
+    back,
+    grads,
+    LOGITS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    COUNTS: tl.constexpr,
+    STICK: tl.constexpr,
+    APPROXIMATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    V: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+):
+    """Writes the gradients of keys, values, gate keys and columns.
+
+    The tile of keys belongs to one program, which adds up over all queries and query heads: nothing
+    is added by two at once. Tiles lie with keys in rows here, queries in columns.
+
+    grid: key tiles, G, B. N is that of `carries` and `backward_query`.
+    """
+    S = given.queries
+    T = given.keys
+    tile = tl.program_id(0)
+    key_head = tl.program_id(1)
+    batch = tl.program_id(2)
+    keys = tile * N + tl.arange(0, N)
+
+    key = tiles.load_rows(given.key, batch, key_head, keys, T, D, BLOCK_D, True)
+    value = tiles.load_rows(given.value, batch, key_head, keys, T, V, BLOCK_V, True)
+    gate_key = key
+    if given.gate_key is not None:
+        gate_key = tiles.load_rows(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)
+    grad = tl.zeros((N, BLOCK_D), tl.float32)
+    gate_grad = grad if COUNTS and given.gate_key is not None else None
+    value_grad = tl.zeros((N, BLOCK_V), tl.float32)
+
+    for member in tl.range(0, given.group):
+        head = key_head * given.group + member
+        first, band, last = query_tiles(given, back, batch, head, tile, M, N)
+        column = tl.zeros((N,), tl.float32)
+        if not STICK:
+            query_tile = band + 1
+            # Beyond the band the scale is left out of each pair
+            grad *= 1 / (given.scale * arithmetic.LN_2)
+            for _ in tl.range(0, last - band):
+                grad, gate_grad, value_grad, column = meet(
+                    given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
+                    grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
+                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND=False,
+                    MASKED=given.start is not None,
+                )  # fmt: skip
+                query_tile += 1
+            grad *= given.scale * arithmetic.LN_2
+        query_tile = first
+        for _ in tl.range(0, band + 1 - first):
+            grad, gate_grad, value_grad, column = meet(
+                given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
+                grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
+                PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND=True, MASKED=True,
+            )  # fmt: skip
+            query_tile += 1
+        if grads.column is not None:
+            at = grads.column + (batch * given.heads + head).to(tl.int64) * T + keys
+            tl.store(at, column, mask=keys < T)
+
+    at = ((batch * (given.heads // given.group) + key_head).to(tl.int64) * T + keys)[:, None]
+    across = tl.arange(0, BLOCK_D)[None, :]
+    within = (keys < T)[:, None] & (across < D)
+    tl.store(grads.key + at * D + across, grad.to(grads.key.dtype.element_ty), mask=within)
+    if gate_grad is not None:
+        tl.store(
+            grads.gate_key + at * D + across,
+            gate_grad.to(grads.gate_key.dtype.element_ty),
+            mask=within,
+        )
+    across = tl.arange(0, BLOCK_V)[None, :]
+    within = (keys < T)[:, None] & (across < V)
+    tl.store(grads.value + at * V + across, value_grad.to(grads.value.dtype.element_ty), mask=within)
+
+
+@triton.jit
+def query_tiles(given, back, batch, head, tile, M: tl.constexpr, N: tl.constexpr):
+    """The query tiles of this tile of keys: the first, the last in its band, and the last."""
+    S = given.queries
+    T = given.keys
+    oldest = tile * N - (T - S - given.lag)  # the row that stands at the tile's oldest key
+    first = tl.maximum(oldest, 0) // M
+    # the last row with keys of the tile in its future, or within the table of distances
+    band = tl.minimum(oldest + N - 2 + given.beyond, S - 1)
+    last = S - 1
+    at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) + tile
+    if back.reach is not None:
+        last = tl.load(back.reach + at)
+    if back.band_reach is not None:
+        band = tl.maximum(band, tl.load(back.band_reach + at))
+    band = tl.minimum(band, last)
+    # −1 where there is none: a division rounds towards 0
+    return first, (band + M) // M - 1, (last + M) // M - 1
+
+
+@triton.jit
+def meet(
+    given,
+    back,
+    grads,
+    key,
+    value,
+    gate_key,
+    batch,
+    head,
+    keys,
+    tile,
+    query_tile,
+    grad,
+    gate_grad,
+    value_grad,
+    column,
+    LOGITS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    COUNTS: tl.constexpr,
+    STICK: tl.constexpr,
+    APPROXIMATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    V: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    BAND: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """One tile of queries: what it adds to the gradients of the keys."""
+    S = given.queries
+    T = given.keys
+    DTYPE: tl.constexpr = key.dtype
+    rows = query_tile * M + tl.arange(0, M)
+    inside = rows < S
+    row = (batch * given.heads + head).to(tl.int64) * S + rows
+    query = tiles.load_columns(given.query, batch, head, rows, S, D, BLOCK_D, True)
+    grad_out = tiles.load_columns(back.grad_out, batch, head, rows, S, V, BLOCK_V, True)
+    zero = tl.zeros((N, M), tl.float32)
+    content = arithmetic.dot(key, query, zero, PRECISION)
+    d_weights = arithmetic.dot(value, grad_out, zero, PRECISION)
+    seen = None
+    if MASKED:
+        positions = rows + (T - S - given.lag)
+        first = tiles.first_seen(given, batch, rows)
+        seen = (keys[:, None] <= positions[None, :]) & (keys[:, None] >= first[None, :])
+    gate_query = query
+    gate_content = content
+    if COUNTS and BAND and given.gate_key is not None:
+        if given.gate_query is not None:
+            gate_query = tiles.load_columns(
+                given.gate_query, batch, head, rows, S, D, BLOCK_D, True
+            )
+        gate_content = arithmetic.dot(gate_key, gate_query, zero, PRECISION)
+    older = tl.zeros((M,), tl.float32)
+    carry = older
+    if (COUNTS or STICK) and BAND:
+        at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) + tile
+        # Rows that do not come as far have counted all of the table, or used up the stick
+        counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile)
+        nothing_left = 1e30 if STICK else given.last.to(tl.int64) << 22
+        carry = tl.load(back.carry + at * S + rows, mask=counting, other=nothing_left)
+        older = tl.load(back.older + at * S + rows, mask=counting, other=0.0)
+
+    if STICK:
+        weights, _, d_logit = pairs.stick_pair(
+            content, d_weights, seen, carry[None, :], older[None, :], given, DTYPE, PRECISION, N, 0
+        )
+        d_content = d_logit * (given.scale * arithmetic.LN_2)
+    else:
+        everything = tl.num_programs(2).to(tl.int64) * given.heads * S
+        top = tl.load(back.residual + row, mask=inside, other=float("inf"))
+        if not BAND:
+            top -= SHIFT(given, batch, head, rows)
+        inverse = tl.load(back.residual + everything + row, mask=inside, other=0.0)
+        delta = tl.load(back.delta + row, mask=inside, other=0.0)
+        weights, d_logit, _, d_gate, _, _, _ = pairs.softmax_pair(
+            content, gate_content, d_weights, seen, top[None, :], inverse[None, :], delta[None, :],
+            carry[None, :], older[None, :], given, batch, head, rows[None, :], keys[:, None], tile,
+            LOGITS, COUNTS, APPROXIMATE, DTYPE, PRECISION, N, 0, BAND, MASKED,
+        )  # fmt: skip
+        d_content = d_logit
+        if BAND:
+            d_content *= given.scale * arithmetic.LN_2
+        if grads.column is not None:
+            column += tl.sum(d_logit, 1)
+        if COUNTS and BAND:
+            if given.gate_key is None:
+                d_content += d_gate
+            else:
+                gate_grad = arithmetic.dot(
+                    d_gate.to(DTYPE), tl.trans(gate_query), gate_grad, PRECISION
+                )
+    value_grad = arithmetic.dot(weights.to(DTYPE), tl.trans(grad_out), value_grad, PRECISION)
+    grad = arithmetic.dot(d_content.to(DTYPE), tl.trans(query), grad, PRECISION)
+    return grad, gate_grad, value_grad, column

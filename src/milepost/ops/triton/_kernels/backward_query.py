@@ -1,0 +1,240 @@
+"""The gradients that belong to queries: a tile of them meets its keys, from the oldest on."""
+
+import triton
+import triton.language as tl
+
+from milepost.ops.triton._kernels import arithmetic, pairs, tiles
+from milepost.ops.triton._kernels.policies import distance
+
+
+@triton.jit
+def backward_query(
+    given,
+    back,
+    grads,
+    LOGITS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    COUNTS: tl.constexpr,
+    STICK: tl.constexpr,
+    APPROXIMATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    V: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+):
+    """Writes the gradients of queries, tables and rows, and `delta` and `older` for those of keys.
+
+    grid: query tiles, H, B.
+    """
+    S = given.queries
+    T = given.keys
+    query_tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    head = tl.program_id(1)
+    batch = tl.program_id(2)
+    key_head = head // given.group
+
+    rows = query_tile * M + tl.arange(0, M)
+    inside = rows < S
+    row = (batch * given.heads + head).to(tl.int64) * S + rows
+    positions = rows + (T - S - given.lag)
+    first_position = query_tile * M + (T - S)
+    first = tiles.first_seen(given, batch, rows)
+    newest = tl.minimum(first_position + M - 1, T - 1) // N
+    oldest = tiles.oldest_needed(given, batch, head, rows, first) // N
+    band = tl.maximum(first_position + 1 - given.beyond, 0) // N
+    if back.band is not None:
+        band = tl.min(tl.load(back.band + row, mask=inside, other=newest))
+    band = tl.maximum(band, oldest)
+
+    query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
+    gate_query = query
+    if given.gate_query is not None:
+        gate_query = tiles.load_rows(given.gate_query, batch, head, rows, S, D, BLOCK_D, True)
+    grad_out = tiles.load_rows(back.grad_out, batch, head, rows, S, V, BLOCK_V, True)
+    older = tl.zeros((M,), tl.float32)
+    top = older
+    inverse = older
+    delta = older
+    if STICK:
+        if back.grad_residual is not None:
+            older = tl.load(back.residual + row, mask=inside, other=0.0)
+            older *= tl.load(back.grad_residual + row, mask=inside, other=0.0)
+    else:
+        across = tl.arange(0, BLOCK_V)[None, :]
+        at = back.out + row[:, None] * V + across
+        out = tl.load(at, mask=inside[:, None] & (across < V), other=0.0)
+        delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), 1)
+        tl.store(back.delta + row, delta, mask=inside)
+        everything = tl.num_programs(2).to(tl.int64) * given.heads * S
+        top = tl.load(back.residual + row, mask=inside, other=float("inf"))
+        inverse = tl.load(back.residual + everything + row, mask=inside, other=0.0)
+    grad = tl.zeros((M, BLOCK_D), tl.float32)
+    gate_grad = grad if COUNTS and given.gate_query is not None else None
+    taken = tl.zeros((M,), tl.float32)
+    taken_part = taken
+    taken_beyond = taken
+
+    tile = oldest
+    if not STICK:
+        # Beyond the band the scale and the shift are left out of each pair
+        common = SHIFT(given, batch, head, rows)
+        for _ in tl.range(0, band - oldest):
+            grad, gate_grad, older, taken, taken_part, taken_beyond = meet(
+                given, back, grads, query, gate_query, grad_out, batch, head, key_head, rows, row,
+                positions, first, tile, top - common, inverse, delta, older, grad, gate_grad, taken,
+                taken_part, taken_beyond, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
+                D, V, BLOCK_D, BLOCK_V, N, BAND=False,
+                MASKED=given.start is not None,
+            )  # fmt: skip
+            tile += 1
+        grad *= given.scale * arithmetic.LN_2
+    for _ in tl.range(0, newest + 1 - band):
+        grad, gate_grad, older, taken, taken_part, taken_beyond = meet(
+            given, back, grads, query, gate_query, grad_out, batch, head, key_head, rows, row,
+            positions, first, tile, top, inverse, delta, older, grad, gate_grad, taken,
+            taken_part, taken_beyond, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
+            D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
+        )  # fmt: skip
+        tile += 1
+
+    across = tl.arange(0, BLOCK_D)[None, :]
+    at = row[:, None] * D + across
+    within = inside[:, None] & (across < D)
+    tl.store(grads.query + at, grad.to(grads.query.dtype.element_ty), mask=within)
+    if gate_grad is not None:
+        tl.store(grads.gate_query + at, gate_grad.to(grads.gate_query.dtype.element_ty), mask=within)
+    if grads.lookup is not None:
+        tl.store(grads.lookup + row * (2 * (given.last + 1)), taken, mask=inside)
+        tl.store(grads.lookup + row * (2 * (given.last + 1)) + 1, taken_part, mask=inside)
+    if grads.distance is not None:
+        at = grads.distance + row * (given.beyond + 1) + given.beyond
+        tl.store(at, taken_beyond, mask=inside)
+    if grads.row is not None:
+        tl.store(grads.row + row, taken, mask=inside)
+
+
+@triton.jit
+def meet(
+    given,
+    back,
+    grads,
+    query,
+    gate_query,
+    grad_out,
+    batch,
+    head,
+    key_head,
+    rows,
+    row,
+    positions,
+    first,
+    tile,
+    top,
+    inverse,
+    delta,
+    older,
+    grad,
+    gate_grad,
+    taken,
+    taken_part,
+    taken_beyond,
+    LOGITS: tl.constexpr,
+    COUNTS: tl.constexpr,
+    STICK: tl.constexpr,
+    APPROXIMATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    V: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    N: tl.constexpr,
+    BAND: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """One tile of keys: what it adds to the gradients of the rows."""
+    S = given.queries
+    T = given.keys
+    DTYPE: tl.constexpr = query.dtype
+    inside = rows < S
+    keys = tile * N + tl.arange(0, N)
+    key = tiles.load_columns(given.key, batch, key_head, keys, T, D, BLOCK_D, MASKED)
+    value = tiles.load_columns(given.value, batch, key_head, keys, T, V, BLOCK_V, MASKED)
+    zero = tl.zeros((query.shape[0], N), tl.float32)
+    content = arithmetic.dot(query, key, zero, PRECISION)
+    d_weights = arithmetic.dot(grad_out, value, zero, PRECISION)
+    seen = None
+    if MASKED:
+        seen = (keys[None, :] <= positions[:, None]) & (keys[None, :] >= first[:, None])
+    gate_content = content
+    gate_key = key
+    if COUNTS and BAND and given.gate_key is not None:
+        gate_key = tiles.load_columns(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, MASKED)
+        gate_content = arithmetic.dot(gate_query, gate_key, zero, PRECISION)
+    carry = older
+    if (COUNTS or STICK) and BAND:
+        at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) + tile
+        carry = tl.load(back.carry + at * S + rows, mask=inside, other=0)
+        tl.store(back.older + at * S + rows, older, mask=inside)
+
+    if STICK:
+        _, u, d_logit = pairs.stick_pair(
+            content, d_weights, seen, carry[:, None], older[:, None], given, DTYPE, PRECISION, N, 1
+        )
+        older += tl.sum(u, 1)
+        d_content = d_logit * (given.scale * arithmetic.LN_2)
+    else:
+        _, d_logit, d_count, d_gate, gates, whole, part = pairs.softmax_pair(
+            content, gate_content, d_weights, seen, top[:, None], inverse[:, None], delta[:, None],
+            carry[:, None], older[:, None], given, batch, head, rows[:, None], keys[None, :], tile,
+            LOGITS, COUNTS, APPROXIMATE, DTYPE, PRECISION, N, 1, BAND, MASKED,
+        )  # fmt: skip
+        d_content = d_logit
+        if BAND:
+            d_content *= given.scale * arithmetic.LN_2
+        if grads.lookup is not None and BAND:
+            # Going on to older keys, a row leaves each whole count once: there it writes how much
+            # lies at that count and past it
+            sums = arithmetic.sum_from_oldest(d_logit, taken[:, None], N, 1, DTYPE, PRECISION)
+            d_part = d_logit * part
+            part_sums = arithmetic.sum_from_oldest(
+                d_part, taken_part[:, None], N, 1, DTYPE, PRECISION
+            )
+            arrives = seen & (part < gates) & (whole <= given.last)
+            at = grads.lookup + row[:, None] * (2 * (given.last + 1)) + 2 * whole
+            tl.store(at, sums, mask=arrives)
+            tl.store(at + 1, part_sums, mask=arrives)
+            taken += tl.sum(d_logit.to(DTYPE).to(tl.float32), 1)
+            taken_part += tl.sum(d_part.to(DTYPE).to(tl.float32), 1)
+        elif grads.lookup is not None:
+            taken += tl.sum(d_logit, 1)
+        elif given.slopes is not None:
+            taken += tl.sum(d_logit * (whole.to(tl.float32) + part), 1)
+        elif grads.row is not None:
+            taken += tl.sum(d_logit, 1)
+        if grads.distance is not None:
+            if BAND:
+                apart = distance.between(given, rows[:, None], keys[None, :])
+                at = grads.distance + row[:, None] * (given.beyond + 1) + apart
+                tl.store(at, d_logit, mask=seen & inside[:, None] & (apart < given.beyond))
+                taken_beyond += tl.sum(tl.where(apart < given.beyond, 0.0, d_logit), 1)
+            else:
+                taken_beyond += tl.sum(d_logit, 1)
+        if grads.bias is not None:
+            at = grads.bias + row[:, None] * T + keys[None, :]
+            there = inside[:, None] & (keys >= 0)[None, :] & (keys < T)[None, :]
+            tl.store(at, d_logit, mask=there & seen if MASKED else there)
+        if COUNTS and BAND:
+            older += tl.sum(d_count, 1)
+            if given.gate_key is None:
+                d_content += d_gate
+            elif given.gate_query is None:
+                grad = arithmetic.dot(d_gate.to(DTYPE), tl.trans(gate_key), grad, PRECISION)
+            else:
+                gate_grad = arithmetic.dot(
+                    d_gate.to(DTYPE), tl.trans(gate_key), gate_grad, PRECISION
+                )
+    grad = arithmetic.dot(d_content.to(DTYPE), tl.trans(key), grad, PRECISION)
+    return grad, gate_grad, older, taken, taken_part, taken_beyond

@@ -1,0 +1,74 @@
+"""Before the backward: what each row carries when it comes to a tile of keys, and how far it counts."""
+
+import triton
+import triton.language as tl
+
+from milepost.ops.triton._kernels import arithmetic, tiles
+from milepost.ops.triton._kernels.policies import stick_breaking
+
+
+@triton.jit
+def carries(
+    given,
+    carry_at_tile,
+    band,
+    COUNTS: tl.constexpr,
+    APPROXIMATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Writes `carry` and `band` of `Backward`. The scan of the forward, without its values.
+
+    grid: query tiles, H, B.
+    """
+    S = given.queries
+    T = given.keys
+    query_tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    head = tl.program_id(1)
+    batch = tl.program_id(2)
+    key_head = head // given.group
+
+    rows = query_tile * M + tl.arange(0, M)
+    inside = rows < S
+    positions = rows + (T - S - given.lag)
+    first_position = query_tile * M + (T - S)
+    first = tiles.first_seen(given, batch, rows)
+    newest = tl.minimum(first_position + M - 1, T - 1) // N
+    oldest = tiles.oldest_needed(given, batch, head, rows, first) // N
+    band_end = tl.maximum(first_position + 1 - given.beyond, 0) // N
+
+    if given.gate_query is not None:
+        query = tiles.load_rows(given.gate_query, batch, head, rows, S, D, BLOCK_D, True)
+    else:
+        query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
+    carry = tl.zeros((M,), tl.int64 if COUNTS else tl.float32)
+    at = carry_at_tile + (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) * S + rows
+    tile = newest
+    going = tile >= oldest
+    while going:
+        for _ in tl.range(0, CHUNK):
+            keys = tile * N + tl.arange(0, N)
+            seen = (keys[None, :] <= positions[:, None]) & (keys[None, :] >= first[:, None])
+            there = inside & (tl.zeros_like(rows) + tile >= oldest)
+            tl.store(at + tile.to(tl.int64) * S, carry, mask=there)
+            if given.gate_key is not None:
+                key = tiles.load_columns(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)
+            else:
+                key = tiles.load_columns(given.key, batch, key_head, keys, T, D, BLOCK_D, True)
+            content = arithmetic.dot(query, key, tl.zeros((M, N), tl.float32), PRECISION)
+            if COUNTS:
+                gates = arithmetic.make_gates(content * given.gate_scale, APPROXIMATE)
+                carry += arithmetic.quanta(tl.where(seen, gates, 0.0), 1)
+            else:
+                spent, _ = stick_breaking.breaks(content * given.scale, seen)
+                carry += tl.sum(spent, 1)
+            tile -= 1
+        done = (carry >= given.settled) | (first > tile * N + N - 1)
+        going = (tile >= oldest) & ((tl.min(done.to(tl.int32)) == 0) | (tile >= band_end))
+    row = (batch * given.heads + head).to(tl.int64) * S + rows
+    last_met = tl.zeros_like(rows) + tl.maximum(tile + 1, oldest)
+    tl.store(band + row, last_met, mask=inside)

@@ -1,0 +1,85 @@
+"""The backward of one pair of tiles, the same for the gradients of queries and those of keys."""
+
+import triton
+import triton.language as tl
+
+from milepost.ops.triton._kernels import arithmetic
+from milepost.ops.triton._kernels.policies import stick_breaking
+
+
+@triton.jit
+def softmax_pair(
+    content,
+    gate_content,
+    d_weights,
+    seen,
+    top,
+    inverse,
+    delta,
+    carry,
+    older,
+    given,
+    batch,
+    head,
+    query,
+    key,
+    tile,
+    LOGITS: tl.constexpr,
+    COUNTS: tl.constexpr,
+    APPROXIMATE: tl.constexpr,
+    DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    N: tl.constexpr,
+    KEYS: tl.constexpr,
+    BAND: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """The weights, ∂loss/∂logit, ∂loss/∂(q·k of the gates), and what `Gradients` sums over rows.
+
+    With dl = ∂loss/∂logit and c the count: dc = dl · slope; a gate is part of its own key's count
+    and of all older ones, so that ∂loss/∂gate is the sum of dc from the oldest key on.
+    """
+    gates = content
+    if COUNTS and BAND:
+        gates = arithmetic.make_gates(gate_content * given.gate_scale, APPROXIMATE)
+        gates = tl.where(seen, gates, 0.0)
+    logit, whole, part, slope = LOGITS(
+        content * given.scale, gates, carry, given, batch, head, query, key, tile,
+        N, KEYS, BAND, MASKED and BAND, APPROXIMATE,
+    )  # fmt: skip
+    weights = tl.exp2(logit - top) * inverse
+    if MASKED:
+        weights = tl.where(seen, weights, 0.0)
+    d_logit = weights * (d_weights - delta)
+    d_count = d_logit
+    d_gate = d_logit
+    if COUNTS and BAND:
+        # both scales are in base 2
+        d_count = d_logit * slope * arithmetic.LN_2
+        sums = arithmetic.sum_from_oldest(d_count, older, N, KEYS, DTYPE, PRECISION)
+        d_gate = sums * (gates - gates * gates) * (given.gate_scale * arithmetic.LN_2)
+        d_count = d_count.to(DTYPE).to(tl.float32)
+    return weights, d_logit, d_count, d_gate, gates, whole, part
+
+
+@triton.jit
+def stick_pair(
+    content,
+    d_weights,
+    seen,
+    carry,
+    older,
+    given,
+    DTYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    N: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """The weights a, u = a · ∂loss/∂a, and ∂loss/∂s = u − β · (Σ u over this key and all older)."""
+    spent, log_beta = stick_breaking.breaks(content * given.scale, seen)
+    before = arithmetic.spent_before(spent, carry, N, KEYS)
+    weights = tl.where(seen, tl.exp2(log_beta - before), 0.0)
+    u = weights * d_weights
+    sums = arithmetic.sum_from_oldest(u, older, N, KEYS, DTYPE, PRECISION)
+    d_logit = tl.where(seen, u - tl.exp2(log_beta) * sums, 0.0)
+    return weights, u.to(DTYPE).to(tl.float32), d_logit

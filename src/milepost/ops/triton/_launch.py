@@ -1,0 +1,394 @@
+"""The launches of the kernels. Imported where a kernel runs: it needs Triton."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from milepost.ops.inputs import Inputs
+from milepost.ops.triton import _scan
+from milepost.ops.triton._kernels.backward_key import backward_key
+from milepost.ops.triton._kernels.backward_query import backward_query
+from milepost.ops.triton._kernels.carries import carries
+from milepost.ops.triton._kernels.forward import forward as forward_kernel
+from milepost.ops.triton._kernels.operands import Backward, Given, Gradients, Strided
+from milepost.ops.triton._kernels.policies import (
+    cope,
+    cope_alibi,
+    dense,
+    distance,
+    forgetting,
+    softmax,
+)
+from milepost.ops.triton._kernels.skipping import needed as needed_kernel
+from milepost.ops.triton._scan import LOG2_E, NEVER, QUANTA, STICK_IS_SPENT
+
+POLICIES = {
+    "softmax": softmax,
+    "bias_table": distance,
+    "bias_dense": dense,
+    "relative": distance,
+    "cope": cope,
+    "cope_alibi": cope_alibi,
+    "forgetting": forgetting,
+    "stick_breaking": softmax,  # its weights are its own: it has no logits
+}
+CHUNK = 2
+
+
+def launch(kernel: Any, grid: tuple[int, int, int], *arguments: Any, **constants: Any) -> None:
+    """Every launch goes through here."""
+    kernel[grid](*arguments, **constants)
+
+
+def strided(tensor: Tensor) -> Strided:
+    """A tensor as a kernel reads it; an axis of length 1 that is shared has a stride of 0."""
+    if tensor.stride(3) != 1:
+        tensor = tensor.contiguous()
+    return Strided(tensor, *tensor.stride()[:3])
+
+
+def shared(tensor: Tensor) -> Strided:
+    """The same, where batches or heads may share the tensor: then it is repeated."""
+    at = strided(tensor)
+    return at._replace(
+        batch=at.batch if tensor.shape[0] > 1 else 0, head=at.head if tensor.shape[1] > 1 else 0
+    )
+
+
+def power_of_2(width: int) -> int:
+    """The width of a tile: from 16 on, as products want it."""
+    return max(16, 1 << (width - 1).bit_length())
+
+
+def constants(given: Inputs) -> dict[str, Any]:
+    """What kernels are compiled for."""
+    policy = POLICIES[given.kind]
+    on_hip = torch.version.hip is not None
+    return {
+        "LOGITS": policy.logits,
+        "SHIFT": policy.shift,
+        "COUNTS": given.kind in ("cope", "cope_alibi"),
+        "STICK": given.kind == "stick_breaking",
+        "APPROXIMATE": given.approximate,
+        # fp32 as three products of tf32 numbers, which lose nothing; AMD has fp32 products
+        "PRECISION": "ieee" if on_hip else "tf32x3",
+        "D": given.query.shape[3],
+        "V": given.value.shape[3],
+        "BLOCK_D": power_of_2(given.query.shape[3]),
+        "BLOCK_V": power_of_2(given.value.shape[3]),
+    }
+
+
+def lookup(given: Inputs) -> Tensor | None:
+    """(B, H, S, P + 1, 2): z at each whole count in base 2, and its slope up to the next."""
+    if given.table is None:
+        return None
+    query, table = _met_by_tables(given), _with_steps(given.table)
+    z = (given.position_scale * LOG2_E * query) @ table.mT
+    return z.unflatten(-1, (-1, 2)).contiguous()
+
+
+def _met_by_tables(given: Inputs) -> Tensor:
+    query = given.query if given.position_query is None else given.position_query
+    return query.float()
+
+
+def _with_steps(table: Tensor) -> Tensor:
+    """e[0], e[1] − e[0], e[1], e[2] − e[1], …; the last step is 0."""
+    table = table.float()
+    steps = torch.cat([table.diff(dim=-2), torch.zeros_like(table[..., :1, :])], -2)
+    return torch.stack([table, steps], -2).flatten(-3, -2)
+
+
+def by_distance(given: Inputs) -> Strided | None:
+    """What is added at each distance, in base 2."""
+    if given.kind == "bias_table":
+        assert given.bias is not None
+        bias = given.bias.float().clamp(-2e38, 2e38) * LOG2_E
+        bias = torch.where(given.bias.isinf(), given.bias.float(), bias)
+        return Strided(bias, 0, bias.stride(0), 0)
+    if given.relative_table is None:
+        return None
+    return strided(LOG2_E * _met_by_tables(given) @ given.relative_table.float().mT)
+
+
+def decay_in_tile(decay: Tensor, N: int) -> Tensor:
+    """Λ at the newest key of each tile of N, less Λ at the key."""
+    T = decay.shape[2]
+    newest = (torch.arange(T, device=decay.device) // N * N + N - 1).clamp(max=T - 1)
+    return (decay[..., newest] - decay).float()
+
+
+def operands(given: Inputs, N: int, needed: Tensor | None = None) -> Given:
+    """What every kernel reads. N is the tile of keys of the kernels that it is for."""
+    B, H, S, D = given.query.shape
+    G, T = given.key.shape[1:3]
+    distance = by_distance(given)
+    decay = None if given.decay is None else (given.decay * LOG2_E).contiguous()
+    last = 0 if given.table is None else given.table.shape[-2] - 1
+    settled: float | int = last * QUANTA if given.skip and given.kind == "cope" else NEVER
+    if given.kind == "stick_breaking":
+        settled = STICK_IS_SPENT if given.skip else math.inf
+    separate = given.gate_keys is not None and given.position_query is not None
+    return Given(
+        query=strided(given.query),
+        key=strided(given.key),
+        value=strided(given.value),
+        gate_query=strided(given.position_query) if separate else None,
+        gate_key=None if given.gate_keys is None else strided(given.gate_keys),
+        start=None if given.start is None else given.start.clamp(0, T).int().contiguous(),
+        lookup=lookup(given),
+        distance=distance,
+        bias=shared(given.bias.float()) if given.kind == "bias_dense" else None,
+        slopes=None if given.slopes is None else given.slopes.float().contiguous(),
+        decay=decay,
+        decay_in_tile=None if decay is None else decay_in_tile(decay, N),
+        needed=needed,
+        last=last,
+        beyond=0 if distance is None else _beyond(given),
+        settled=settled,
+        lag=int(given.kind == "stick_breaking" and not given.attend_current),
+        scale=given.scale * LOG2_E,
+        gate_scale=given.gate_scale * LOG2_E,
+        heads=H,
+        group=H // G,
+        queries=S,
+        keys=T,
+    )
+
+
+def _beyond(given: Inputs) -> int:
+    if given.kind == "bias_table":
+        assert given.bias is not None
+        return given.bias.shape[1] - 1
+    assert given.relative_table is not None
+    return given.relative_table.shape[-2] - 1
+
+
+def needed(given: Inputs) -> Tensor | None:
+    """(B, H, S): the oldest key whose weight may not be left out, where decay is forgotten."""
+    if given.kind != "forgetting" or not given.skip:
+        return None
+    assert given.decay is not None
+    B, H, S, D = given.query.shape
+    G, T = given.key.shape[1:3]
+    N = 64
+    tiles = math.ceil(T / N)
+    norm = torch.linalg.vector_norm(given.key, dim=-1, dtype=torch.float32)
+    norm = torch.nn.functional.pad(norm, (0, tiles * N - T)).unflatten(-1, (tiles, N)).amax(-1)
+    decay = (given.decay * LOG2_E).contiguous()
+    lowest = torch.nn.functional.pad(decay, (0, tiles * N - T), value=math.inf)
+    lowest = lowest.unflatten(-1, (tiles, N)).amin(-1)
+    found = torch.empty(B, H, S, dtype=torch.int32, device=given.query.device)
+    M = 64
+    launch(
+        needed_kernel,
+        (math.ceil(S / M), H, B),
+        strided(given.query),
+        strided(given.key),
+        decay,
+        norm.cummax(-1).values,
+        lowest.cummin(-1).values,
+        found,
+        given.scale * LOG2_E,
+        H // G,
+        S,
+        T,
+        D=D,
+        BLOCK_D=power_of_2(D),
+        M=M,
+        N=N,
+    )
+    return found
+
+
+def forward(given: Inputs, out: Tensor, residual: Tensor) -> None:
+    """Write the results of the forward."""
+    B, H, S, _ = given.query.shape
+    sizes = _scan._blocks(given, "forward")
+    launch(
+        forward_kernel,
+        (math.ceil(S / sizes.M), H, B),
+        operands(given, sizes.N, needed(given)),
+        out,
+        residual,
+        **constants(given),
+        M=sizes.M,
+        N=sizes.N,
+        CHUNK=CHUNK,
+        num_warps=sizes.warps,
+        num_stages=sizes.stages,
+    )
+
+
+def newest_row(oldest: Tensor, tiles: int) -> Tensor:
+    """(B, H, tiles): the newest row that comes as far as the tile, from how far each row goes."""
+    S = oldest.shape[2]
+    rows = torch.arange(S, dtype=torch.int32, device=oldest.device).expand(oldest.shape)
+    none = torch.full((*oldest.shape[:2], tiles), -1, dtype=torch.int32, device=oldest.device)
+    ends = none.scatter_reduce(-1, oldest.long().clamp(max=tiles - 1), rows, "amax")
+    return ends.cummax(-1).values.contiguous()
+
+
+def backward(
+    given: Inputs,
+    grads: dict[str, Tensor],
+    out: Tensor,
+    residual: Tensor,
+    grad_out: Tensor,
+    grad_residual: Tensor | None,
+) -> None:
+    """Write the gradients."""
+    B, H, S, D = given.query.shape
+    G, T = given.key.shape[1:3]
+    device = given.query.device
+    rows, columns = (_scan._blocks(given, name) for name in ("backward_query", "backward_key"))
+    N = columns.N
+    tiles = math.ceil(T / N)
+    shared_constants = constants(given)
+    needs = needed(given)
+    read = operands(given, N, needs)
+    scans = given.kind in ("cope", "cope_alibi", "stick_breaking")
+
+    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    carry = band = older = band_reach = None
+    if scans:
+        sticks = given.kind == "stick_breaking"
+        carry = empty(B, H, tiles, S, dtype=torch.float32 if sticks else torch.int64)
+        band = empty(B, H, S, dtype=torch.int32)
+        older = empty(B, H, tiles, S)
+        names = ("COUNTS", "APPROXIMATE", "PRECISION", "D", "BLOCK_D")
+        launch(
+            carries,
+            (math.ceil(S / rows.M), H, B),
+            read,
+            carry,
+            band,
+            **{name: shared_constants[name] for name in names},
+            M=rows.M,
+            N=N,
+            CHUNK=CHUNK,
+            num_warps=rows.warps,
+            num_stages=rows.stages,
+        )
+        band_reach = newest_row(band, tiles)
+    back = Backward(
+        out=out,
+        residual=residual,
+        grad_out=strided(grad_out),
+        grad_residual=grad_residual,
+        delta=empty(B, H, S),
+        carry=carry,
+        band=band,
+        older=older,
+        band_reach=band_reach,
+        reach=_reach(read, B, H, N, tiles) if band_reach is None or given.kind == "cope" else None,
+    )
+    written = _room(given, grads)
+    launch(
+        backward_query,
+        (math.ceil(S / rows.M), H, B),
+        read,
+        back,
+        written,
+        **shared_constants,
+        M=rows.M,
+        N=N,
+        num_warps=rows.warps,
+        num_stages=rows.stages,
+    )
+    launch(
+        backward_key,
+        (tiles, G, B),
+        read,
+        back,
+        written,
+        **shared_constants,
+        M=columns.M,
+        N=N,
+        num_warps=columns.warps,
+        num_stages=columns.stages,
+    )
+    finish(given, grads, written)
+
+
+def _reach(read: Given, B: int, H: int, N: int, tiles: int) -> Tensor | None:
+    if read.start is None and read.needed is None:
+        return None
+    oldest = read.needed
+    if read.start is not None:
+        start = read.start[:, None].expand(B, H, -1)
+        oldest = start if oldest is None else torch.maximum(start, oldest)
+    return newest_row(oldest // N, tiles)
+
+
+def _room(given: Inputs, grads: dict[str, Tensor]) -> Gradients:
+    """Where the kernels write; what belongs to tables is summed over rows afterwards."""
+    B, H, S, _ = given.query.shape
+    T = given.key.shape[2]
+
+    def zeros(*shape: int) -> Tensor:
+        return torch.zeros(shape, device=given.query.device)
+
+    by_row = given.relative_table is not None or (given.kind == "bias_table" and "bias" in grads)
+    separate = given.gate_keys is not None and given.position_query is not None
+    bias = None
+    if given.kind == "bias_dense" and "bias" in grads:
+        bias = grads["bias"].zero_()
+    return Gradients(
+        query=grads["query"],
+        key=grads["key"],
+        value=grads["value"],
+        gate_query=torch.empty_like(grads["position_query"]) if separate else None,
+        gate_key=grads.get("gate_keys"),
+        lookup=None if given.table is None else zeros(B, H, S, given.table.shape[-2], 2),
+        distance=zeros(B, H, S, _beyond(given) + 1) if by_row else None,
+        bias=bias,
+        row=zeros(B, H, S) if given.decay is not None or given.slopes is not None else None,
+        column=zeros(B, H, T) if given.decay is not None else None,
+    )
+
+
+def finish(given: Inputs, grads: dict[str, Tensor], written: Gradients) -> None:
+    """From what the kernels wrote for each row, the gradients of tables, biases and decays."""
+    from_tables = torch.zeros_like(given.query, dtype=torch.float32)
+    if given.table is not None:
+        # sums past each count, so that the differences are those at each count
+        at_count = written.lookup.clone()
+        at_count[..., :-1, :] -= written.lookup[..., 1:, :]
+        d_pairs = given.position_scale * at_count.flatten(-2)
+        query, table = _met_by_tables(given), _with_steps(given.table)
+        from_tables += d_pairs @ table
+        d_table = _sum_to(d_pairs.mT @ query, table).unflatten(-2, (-1, 2))
+        here, step = d_table.unbind(-2)
+        step = step[..., :-1, :]
+        grads["table"].copy_(here)
+        grads["table"][..., 1:, :] += step
+        grads["table"][..., :-1, :] -= step
+    if given.relative_table is not None:
+        query, table = _met_by_tables(given), given.relative_table.float()
+        from_tables += written.distance @ table
+        grads["relative_table"].copy_(_sum_to(written.distance.mT @ query, table))
+    if given.table is not None or given.relative_table is not None:
+        name = "query" if given.position_query is None else "position_query"
+        if written.gate_query is not None:
+            from_tables += written.gate_query
+        elif given.position_query is None:
+            from_tables += grads["query"]
+        grads[name].copy_(from_tables)
+    if given.kind == "bias_table" and written.distance is not None:
+        grads["bias"].copy_(written.distance.sum((0, 2)))
+    if given.slopes is not None:
+        grads["slopes"].copy_(written.row.sum((0, 2)))
+    if given.decay is not None:
+        grads["decay"].copy_(-written.column)
+        grads["decay"][..., given.key.shape[2] - given.query.shape[2] :] += written.row
+
+
+def _sum_to(d_table: Tensor, table: Tensor) -> Tensor:
+    """Over batches, and over heads that share the table."""
+    return d_table.sum(0) if table.ndim == 3 else d_table.sum((0, 1))

@@ -1,0 +1,15 @@
+"""Forgetting attention, for GPUs."""
+
+from typing import Any
+
+from torch import Tensor
+
+from milepost.ops import inputs
+from milepost.ops.triton import _scan
+
+refusal = _scan.refusal
+
+
+def attend(**operands: Any) -> Tensor:
+    """`milepost.ops.forgetting_attention`."""
+    return _scan.attend(inputs.forgetting(**operands))[0]

@@ -1,0 +1,15 @@
+"""Attention with a learned vector per token distance, for GPUs."""
+
+from typing import Any
+
+from torch import Tensor
+
+from milepost.ops import inputs
+from milepost.ops.triton import _scan
+
+refusal = _scan.refusal
+
+
+def attend(**operands: Any) -> Tensor:
+    """`milepost.ops.relative_attention`."""
+    return _scan.attend(inputs.relative(**operands))[0]
