@@ -70,7 +70,8 @@ def test_every_op_runs_by_reference_when_asked(op):
 
 
 @every_op
-def test_triton_refuses_cpu_tensors(op):
+def test_triton_refuses_cpu_tensors_unless_it_interprets(op, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(
         UsageError, match=r"^triton refused: needs cuda tensors, got cpu; backend='auto'"
     ):
@@ -135,6 +136,24 @@ def test_auto_does_not_ask_kernels_of_other_devices(fused):
     fused(triton=triton)
     ops.softmax_attention(**operands(Case()))
     assert not triton.asked
+
+
+def test_auto_never_takes_an_interpreted_kernel(fused, monkeypatch):
+    monkeypatch.setattr(dispatch.triton, "interpreted", lambda: True)
+    interpreted = kernel(answer := torch.zeros(1))
+    fused(triton=interpreted)
+    given = operands(Case())
+    reference = ops.softmax_attention(**given, backend="reference")
+    assert torch.equal(ops.softmax_attention(**given), reference)
+    assert not interpreted.asked
+    assert ops.softmax_attention(**given, backend="triton") is answer
+
+
+def test_interpreted_kernels_take_tensors_of_the_cpu_alone(monkeypatch):
+    monkeypatch.setattr(dispatch.triton, "interpreted", lambda: True)
+    given = {name: tensor.to("meta") for name, tensor in operands(Case("window")).items()}
+    with pytest.raises(UsageError, match=r"^triton refused: needs cuda tensors, got meta"):
+        ops.softmax_attention(**given, backend="triton")
 
 
 def test_a_named_backend_runs_its_kernel(fused):

@@ -50,11 +50,14 @@ def backends(op: str) -> tuple[str, ...]:
     return tuple(name for name in FUSED if implementation(name, op) is not None)
 
 
+def _interpreted(backend: str) -> bool:
+    return backend == "triton" and triton.interpreted()
+
+
 def refusal(backend: str, op: str, operands: dict[str, Any]) -> str | None:
     """Why `backend` cannot run `op` on these operands; None if it can."""
     device = operands["query"].device.type
-    interpreted = backend == "triton" and triton.interpreted()
-    if device != DEVICES[backend] and not interpreted:
+    if device != DEVICES[backend] and not (device == "cpu" and _interpreted(backend)):
         return f"needs {DEVICES[backend]} tensors, got {device}"
     module = implementation(backend, op)
     if module is None:
@@ -66,7 +69,8 @@ def choose(op: str, backend: str, operands: dict[str, Any]) -> Callable[..., Any
     """The function to call: the named backend's, or with `auto` the fastest that accepts."""
     if backend == "auto":
         for name in FUSED:
-            if refusal(name, op, operands) is None:
+            # An interpreted kernel runs where it is named: it is there to check its numbers
+            if not _interpreted(name) and refusal(name, op, operands) is None:
                 return implementation(name, op).attend
         # torch.compile cannot trace a warning
         if operands["query"].device.type == "cpu" and not torch.compiler.is_compiling():
