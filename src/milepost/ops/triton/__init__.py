@@ -6,12 +6,18 @@ The kernels are in `_kernels`: one scan, forward and backward, and what each op 
 import os
 from importlib.util import find_spec
 
+# Asked once, at import: torch.compile cannot trace it
+_missing: str | None = None
+try:
+    if find_spec("triton") is None:
+        _missing = "Triton is not installed: pip install triton"
+except ImportError as error:
+    _missing = f"Triton is not found: {error}"
+
 
 def missing() -> str | None:
     """Why there are no kernels; None if there are."""
-    if find_spec("triton") is None:
-        return "Triton is not installed: pip install triton"
-    return None
+    return _missing
 
 
 def interpreted() -> bool:

@@ -12,7 +12,7 @@ from milepost.ops.triton._kernels.backward_key import backward_key
 from milepost.ops.triton._kernels.backward_query import backward_query
 from milepost.ops.triton._kernels.carries import carries
 from milepost.ops.triton._kernels.forward import forward as forward_kernel
-from milepost.ops.triton._kernels.operands import Backward, Given, Gradients, Strided
+from milepost.ops.triton._kernels.operands import Backward, Given, Gradients, Rest, Strided
 from milepost.ops.triton._kernels.policies import (
     cope,
     cope_alibi,
@@ -131,17 +131,18 @@ def operands(given: Inputs, N: int, needed: Tensor | None = None) -> Given:
     settled: float | int = last * QUANTA if given.skip and given.kind == "cope" else NEVER
     if given.kind == "stick_breaking":
         settled = STICK_IS_SPENT if given.skip else math.inf
-    separate = given.gate_keys is not None and given.position_query is not None
+    separate = None if given.gate_keys is None else given.position_query
+    dense = given.bias if given.kind == "bias_dense" else None
     return Given(
         query=strided(given.query),
         key=strided(given.key),
         value=strided(given.value),
-        gate_query=strided(given.position_query) if separate else None,
+        gate_query=None if separate is None else strided(separate),
         gate_key=None if given.gate_keys is None else strided(given.gate_keys),
         start=None if given.start is None else given.start.clamp(0, T).int().contiguous(),
         lookup=lookup(given),
         distance=distance,
-        bias=shared(given.bias.float()) if given.kind == "bias_dense" else None,
+        bias=None if dense is None else shared(dense.float()),
         slopes=None if given.slopes is None else given.slopes.float().contiguous(),
         decay=decay,
         decay_in_tile=None if decay is None else decay_in_tile(decay, N),
@@ -228,7 +229,7 @@ def newest_row(oldest: Tensor, tiles: int) -> Tensor:
     S = oldest.shape[2]
     rows = torch.arange(S, dtype=torch.int32, device=oldest.device).expand(oldest.shape)
     none = torch.full((*oldest.shape[:2], tiles), -1, dtype=torch.int32, device=oldest.device)
-    ends = none.scatter_reduce(-1, oldest.long().clamp(max=tiles - 1), rows, "amax")
+    ends = none.scatter_reduce(-1, oldest.long().clamp(0, tiles - 1), rows, "amax")
     return ends.cummax(-1).values.contiguous()
 
 
@@ -243,87 +244,107 @@ def backward(
     """Write the gradients."""
     B, H, S, D = given.query.shape
     G, T = given.key.shape[1:3]
-    device = given.query.device
-    rows, columns = (_scan._blocks(given, name) for name in ("backward_query", "backward_key"))
-    N = columns.N
-    tiles = math.ceil(T / N)
-    shared_constants = constants(given)
+    V = given.value.shape[3]
+    counts, sticks = given.kind in ("cope", "cope_alibi"), given.kind == "stick_breaking"
+    rows, columns = (_scan._blocks(given, f"backward_{of}") for of in ("query", "key"))
+    band_rows, band_columns = (_scan._blocks(given, f"band_{of}") for of in ("query", "key"))
+    if sticks:
+        rows, columns = band_rows, band_columns
+    # The bands of kernels with other tiles have the same ends
+    group = max(rows.N, columns.N) if counts else columns.N
     needs = needed(given)
-    read = operands(given, N, needs)
-    scans = given.kind in ("cope", "cope_alibi", "stick_breaking")
+    read = operands(given, columns.N, needs)
 
     def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=device)
+        return torch.empty(shape, dtype=dtype, device=given.query.device)
 
-    carry = band = older = band_reach = None
-    if scans:
-        sticks = given.kind == "stick_breaking"
-        carry = empty(B, H, tiles, S, dtype=torch.float32 if sticks else torch.int64)
-        band = empty(B, H, S, dtype=torch.int32)
-        older = empty(B, H, tiles, S)
-        names = ("COUNTS", "APPROXIMATE", "PRECISION", "D", "BLOCK_D")
-        launch(
-            carries,
-            (math.ceil(S / rows.M), H, B),
-            read,
-            carry,
-            band,
-            **{name: shared_constants[name] for name in names},
-            M=rows.M,
-            N=N,
-            CHUNK=CHUNK,
-            num_warps=rows.warps,
-            num_stages=rows.stages,
-        )
-        band_reach = newest_row(band, tiles)
     back = Backward(
         out=out,
         residual=residual,
         grad_out=strided(grad_out),
         grad_residual=grad_residual,
         delta=empty(B, H, S),
-        carry=carry,
-        band=band,
-        older=older,
-        band_reach=band_reach,
-        reach=_reach(read, B, H, N, tiles) if band_reach is None or given.kind == "cope" else None,
+        carry=None,
+        band=None,
+        older=None,
+        band_reach=None,
+        reach=_reach(read, B, H, group),
+        keys=group,
+        rows=max(columns.M, band_columns.M) if counts else columns.M,
+        rest=None,
     )
+    if counts or sticks:
+        tiles = math.ceil(T / band_rows.N)
+        back = back._replace(
+            carry=empty(B, H, tiles, S, dtype=torch.float32 if sticks else torch.int64),
+            band=empty(B, H, S, dtype=torch.int32),
+            older=empty(B, H, tiles, S),
+        )
+        launch(
+            carries,
+            (math.ceil(S / rows.M), H, B),
+            read,
+            back.carry,
+            back.band,
+            **{
+                name: constant
+                for name, constant in constants(given).items()
+                if name in ("COUNTS", "APPROXIMATE", "PRECISION", "D", "BLOCK_D")
+            },
+            M=rows.M,
+            N=band_rows.N,
+            GROUP=max(group, 2 * band_rows.N),
+            num_warps=rows.warps,
+            num_stages=rows.stages,
+        )
+        reach = newest_row(back.band // group, math.ceil(T / group))
+        back = back._replace(band_reach=reach)
+    if counts:
+        rest = Rest(empty(B, H, S, D), empty(B, G, T, D), empty(B, G, T, V), empty(B, H, S))
+        back = back._replace(rest=rest)
     written = _room(given, grads)
-    launch(
-        backward_query,
-        (math.ceil(S / rows.M), H, B),
-        read,
-        back,
-        written,
-        **shared_constants,
-        M=rows.M,
-        N=N,
-        num_warps=rows.warps,
-        num_stages=rows.stages,
-    )
-    launch(
-        backward_key,
-        (tiles, G, B),
-        read,
-        back,
-        written,
-        **shared_constants,
-        M=columns.M,
-        N=N,
-        num_warps=columns.warps,
-        num_stages=columns.stages,
-    )
+    parts = {"all": (rows, columns)}
+    if counts:
+        parts = {"rest": (rows, columns), "band": (band_rows, band_columns)}
+    elif sticks:
+        parts = {"band": (band_rows, band_columns)}
+    for part, (of_rows, of_columns) in parts.items():
+        for kernel, blocks, grid in (
+            (backward_query, of_rows, (math.ceil(S / of_rows.M), H, B)),
+            (backward_key, of_columns, (math.ceil(T / of_columns.N), G, B)),
+        ):
+            launch(
+                kernel,
+                grid,
+                _for_tiles(read, given, blocks.N),
+                back,
+                written,
+                **constants(given),
+                M=blocks.M,
+                N=blocks.N,
+                PART=part,
+                num_warps=blocks.warps,
+                num_stages=blocks.stages,
+            )
     finish(given, grads, written)
 
 
-def _reach(read: Given, B: int, H: int, N: int, tiles: int) -> Tensor | None:
+def _for_tiles(read: Given, given: Inputs, N: int) -> Given:
+    """The operands for other tiles of keys: Λ within a tile is relative to its newest key."""
+    if read.decay is None:
+        return read
+    return read._replace(decay_in_tile=decay_in_tile(read.decay, N))
+
+
+def _reach(read: Given, B: int, H: int, group: int) -> Tensor | None:
+    """(B, H, groups of keys): the newest row that sees or needs a key of the group."""
     if read.start is None and read.needed is None:
         return None
     oldest = read.needed
     if read.start is not None:
         start = read.start[:, None].expand(B, H, -1)
         oldest = start if oldest is None else torch.maximum(start, oldest)
-    return newest_row(oldest // N, tiles)
+    return newest_row(oldest // group, math.ceil(read.keys / group))
 
 
 def _room(given: Inputs, grads: dict[str, Tensor]) -> Gradients:

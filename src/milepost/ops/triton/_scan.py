@@ -1,12 +1,10 @@
 """The scan on GPUs: what it takes, how its operands are prepared, and its launches."""
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from milepost.ops import triton
 from milepost.ops.inputs import Inputs
@@ -94,7 +92,7 @@ def of_stretch(given: Inputs, rows: slice) -> Inputs:
         return given
     end = T - S + rows.stop
 
-    def cut(tensor: Tensor | None, axis: int, part: slice) -> Tensor | None:
+    def cut(tensor: Any, axis: int, part: slice) -> Any:
         if tensor is None:
             return None
         return tensor.narrow(axis, part.start, part.stop - part.start)
@@ -165,7 +163,7 @@ def _gradients(
         )
         for name, grad in grads.items():
             at = total[name]
-            if name in ("query", "position_query") or grad.ndim == 4 and name == "bias":
+            if name in ("query", "position_query") or (grad.ndim == 4 and name == "bias"):
                 at = at[:, :, rows]
             elif name in ("key", "value", "gate_keys", "decay"):
                 at = at[:, :, : grad.shape[2]]

@@ -192,3 +192,25 @@ def pair_at(address):
         )
     else:
         return tl.load(address), tl.load(address + 1)
+
+
+@triton.jit
+def store_pair(address, first, second, mask):
+    """Write two fp32 numbers to each address where `mask` holds."""
+    if is_cuda():
+        tl.inline_asm_elementwise(
+            """{
+                .reg .pred there;
+                setp.ne.s32 there, $4, 0;
+                @there st.global.v2.f32 [$1], {$2, $3};
+                mov.b32 $0, 0;
+            }""",
+            "=r,l,f,f,r",
+            [address.to(tl.int64), first, second, mask.to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        tl.store(address, first, mask=mask)
+        tl.store(address + 1, second, mask=mask)

@@ -23,13 +23,15 @@ def backward_key(
     BLOCK_V: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
+    PART: tl.constexpr,
 ):
     """Writes the gradients of keys, values, gate keys and columns.
 
     The tile of keys belongs to one program, which adds up over all queries and query heads: nothing
     is added by two at once. Tiles lie with keys in rows here, queries in columns.
 
-    grid: key tiles, G, B. N is that of `carries` and `backward_query`.
+    grid: key tiles, G, B. PART is "all", or "rest" and then "band"; N of the band is that of
+    `carries` and `backward_query`.
     """
     S = given.queries
     T = given.keys
@@ -43,18 +45,26 @@ def backward_key(
     gate_key = key
     if given.gate_key is not None:
         gate_key = tiles.load_rows(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)
+    key_row = (batch * (given.heads // given.group) + key_head).to(tl.int64) * T + keys
+    across = tl.arange(0, BLOCK_D)[None, :]
+    at = key_row[:, None] * D + across
+    within = (keys < T)[:, None] & (across < D)
+    across = tl.arange(0, BLOCK_V)[None, :]
+    value_at = key_row[:, None] * V + across
+    value_within = (keys < T)[:, None] & (across < V)
     grad = tl.zeros((N, BLOCK_D), tl.float32)
-    gate_grad = grad if COUNTS and given.gate_key is not None else None
     value_grad = tl.zeros((N, BLOCK_V), tl.float32)
+    if PART == "band" and back.rest is not None:
+        grad = tl.load(back.rest.key + at, mask=within, other=0.0)
+        value_grad = tl.load(back.rest.value + value_at, mask=value_within, other=0.0)
+    gate_grad = tl.zeros((N, BLOCK_D), tl.float32)  # of gate keys of their own
 
     for member in tl.range(0, given.group):
         head = key_head * given.group + member
         first, band, last = query_tiles(given, back, batch, head, tile, M, N)
         column = tl.zeros((N,), tl.float32)
-        if not STICK:
+        if PART != "band":
             query_tile = band + 1
-            # Beyond the band the scale is left out of each pair
-            grad *= 1 / (given.scale * arithmetic.LN_2)
             for _ in tl.range(0, last - band):
                 grad, gate_grad, value_grad, column = meet(
                     given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
@@ -63,52 +73,57 @@ def backward_key(
                     MASKED=given.start is not None,
                 )  # fmt: skip
                 query_tile += 1
-            grad *= given.scale * arithmetic.LN_2
-        query_tile = first
-        for _ in tl.range(0, band + 1 - first):
-            grad, gate_grad, value_grad, column = meet(
-                given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
-                grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
-                PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND=True, MASKED=True,
-            )  # fmt: skip
-            query_tile += 1
+        if PART != "rest":
+            query_tile = first
+            for _ in tl.range(0, band + 1 - first):
+                grad, gate_grad, value_grad, column = meet(
+                    given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
+                    grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
+                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND=True, MASKED=True,
+                )  # fmt: skip
+                query_tile += 1
         if grads.column is not None:
-            at = grads.column + (batch * given.heads + head).to(tl.int64) * T + keys
-            tl.store(at, column, mask=keys < T)
+            at_column = grads.column + (batch * given.heads + head).to(tl.int64) * T + keys
+            tl.store(at_column, column, mask=keys < T)
 
-    at = ((batch * (given.heads // given.group) + key_head).to(tl.int64) * T + keys)[:, None]
-    across = tl.arange(0, BLOCK_D)[None, :]
-    within = (keys < T)[:, None] & (across < D)
-    tl.store(grads.key + at * D + across, grad.to(grads.key.dtype.element_ty), mask=within)
-    if gate_grad is not None:
-        tl.store(
-            grads.gate_key + at * D + across,
-            gate_grad.to(grads.gate_key.dtype.element_ty),
-            mask=within,
-        )
-    across = tl.arange(0, BLOCK_V)[None, :]
-    within = (keys < T)[:, None] & (across < V)
-    tl.store(grads.value + at * V + across, value_grad.to(grads.value.dtype.element_ty), mask=within)
+    if PART == "rest":
+        grad *= given.scale * arithmetic.LN_2
+        tl.store(back.rest.key + at, grad, mask=within)
+        tl.store(back.rest.value + value_at, value_grad, mask=value_within)
+    else:
+        if not COUNTS:
+            grad *= given.scale * arithmetic.LN_2
+        tl.store(grads.key + at, grad.to(grads.key.dtype.element_ty), mask=within)
+        value_grad = value_grad.to(grads.value.dtype.element_ty)
+        tl.store(grads.value + value_at, value_grad, mask=value_within)
+        if COUNTS and given.gate_key is not None:
+            gate_grad = gate_grad.to(grads.gate_key.dtype.element_ty)
+            tl.store(grads.gate_key + at, gate_grad, mask=within)
 
 
 @triton.jit
 def query_tiles(given, back, batch, head, tile, M: tl.constexpr, N: tl.constexpr):
-    """The query tiles of this tile of keys: the first, the last in its band, and the last."""
+    """The query tiles of this tile of keys: the first, the last in its band, and the last.
+
+    The band is that of the group of keys, so that the kernels of the band and of the rest agree on
+    it, whatever their tiles are.
+    """
     S = given.queries
     T = given.keys
-    oldest = tile * N - (T - S - given.lag)  # the row that stands at the tile's oldest key
-    first = tl.maximum(oldest, 0) // M
-    # the last row with keys of the tile in its future, or within the table of distances
-    band = tl.minimum(oldest + N - 2 + given.beyond, S - 1)
-    last = S - 1
-    at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) + tile
-    if back.reach is not None:
-        last = tl.load(back.reach + at)
+    ahead = T - S - given.lag  # a row stands at so many keys more
+    first = tl.maximum(tile * N - ahead, 0) // M
+    group = tile * N // back.keys
+    at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, back.keys) + group
+    # the last row with keys of the group in its future, or within the table of distances
+    band = (group + 1) * back.keys - 2 + given.beyond - ahead
     if back.band_reach is not None:
         band = tl.maximum(band, tl.load(back.band_reach + at))
-    band = tl.minimum(band, last)
-    # −1 where there is none: a division rounds towards 0
-    return first, (band + M) // M - 1, (last + M) // M - 1
+    band = (tl.maximum(band, -1) + back.rows) // back.rows * (back.rows // M) - 1
+    last = S - 1
+    if back.reach is not None:
+        last = tl.load(back.reach + at)
+    last = (last + M) // M - 1
+    return first, tl.minimum(band, last), last
 
 
 @triton.jit
@@ -173,7 +188,7 @@ def meet(
     if (COUNTS or STICK) and BAND:
         at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) + tile
         # Rows that do not come as far have counted all of the table, or used up the stick
-        counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile)
+        counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile * N)
         nothing_left = 1e30 if STICK else given.last.to(tl.int64) << 22
         carry = tl.load(back.carry + at * S + rows, mask=counting, other=nothing_left)
         older = tl.load(back.older + at * S + rows, mask=counting, other=0.0)
@@ -182,7 +197,7 @@ def meet(
         weights, _, d_logit = pairs.stick_pair(
             content, d_weights, seen, carry[None, :], older[None, :], given, DTYPE, PRECISION, N, 0
         )
-        d_content = d_logit * (given.scale * arithmetic.LN_2)
+        d_content = d_logit
     else:
         everything = tl.num_programs(2).to(tl.int64) * given.heads * S
         top = tl.load(back.residual + row, mask=inside, other=float("inf"))
@@ -196,7 +211,7 @@ def meet(
             LOGITS, COUNTS, APPROXIMATE, DTYPE, PRECISION, N, 0, BAND, MASKED,
         )  # fmt: skip
         d_content = d_logit
-        if BAND:
+        if COUNTS and BAND:  # else the scale is left to the end
             d_content *= given.scale * arithmetic.LN_2
         if grads.column is not None:
             column += tl.sum(d_logit, 1)

@@ -24,10 +24,11 @@ def backward_query(
     BLOCK_V: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
+    PART: tl.constexpr,
 ):
     """Writes the gradients of queries, tables and rows, and `delta` and `older` for those of keys.
 
-    grid: query tiles, H, B.
+    grid: query tiles, H, B. PART is "all", or "rest" and then "band".
     """
     S = given.queries
     T = given.keys
@@ -46,7 +47,7 @@ def backward_query(
     oldest = tiles.oldest_needed(given, batch, head, rows, first) // N
     band = tl.maximum(first_position + 1 - given.beyond, 0) // N
     if back.band is not None:
-        band = tl.min(tl.load(back.band + row, mask=inside, other=newest))
+        band = tl.min(tl.load(back.band + row, mask=inside, other=tiles.NO_KEY)) // N
     band = tl.maximum(band, oldest)
 
     query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
@@ -63,22 +64,31 @@ def backward_query(
             older = tl.load(back.residual + row, mask=inside, other=0.0)
             older *= tl.load(back.grad_residual + row, mask=inside, other=0.0)
     else:
-        across = tl.arange(0, BLOCK_V)[None, :]
-        at = back.out + row[:, None] * V + across
-        out = tl.load(at, mask=inside[:, None] & (across < V), other=0.0)
-        delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), 1)
-        tl.store(back.delta + row, delta, mask=inside)
         everything = tl.num_programs(2).to(tl.int64) * given.heads * S
         top = tl.load(back.residual + row, mask=inside, other=float("inf"))
         inverse = tl.load(back.residual + everything + row, mask=inside, other=0.0)
+        if PART == "band":
+            delta = tl.load(back.delta + row, mask=inside, other=0.0)
+        else:
+            across = tl.arange(0, BLOCK_V)[None, :]
+            at = back.out + row[:, None] * V + across
+            out = tl.load(at, mask=inside[:, None] & (across < V), other=0.0)
+            delta = tl.sum(out.to(tl.float32) * grad_out.to(tl.float32), 1)
+            tl.store(back.delta + row, delta, mask=inside)
+    across = tl.arange(0, BLOCK_D)[None, :]
+    at = row[:, None] * D + across
+    within = inside[:, None] & (across < D)
     grad = tl.zeros((M, BLOCK_D), tl.float32)
-    gate_grad = grad if COUNTS and given.gate_query is not None else None
     taken = tl.zeros((M,), tl.float32)
-    taken_part = taken
-    taken_beyond = taken
+    if PART == "band" and back.rest is not None:
+        grad = tl.load(back.rest.query + at, mask=within, other=0.0)
+        taken = tl.load(back.rest.taken + row, mask=inside, other=0.0)
+    gate_grad = tl.zeros((M, BLOCK_D), tl.float32)  # of gate queries of their own
 
     tile = oldest
-    if not STICK:
+    taken_part = tl.zeros((M,), tl.float32)
+    taken_beyond = taken_part
+    if PART != "band":
         # Beyond the band the scale and the shift are left out of each pair
         common = SHIFT(given, batch, head, rows)
         for _ in tl.range(0, band - oldest):
@@ -86,34 +96,37 @@ def backward_query(
                 given, back, grads, query, gate_query, grad_out, batch, head, key_head, rows, row,
                 positions, first, tile, top - common, inverse, delta, older, grad, gate_grad, taken,
                 taken_part, taken_beyond, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
-                D, V, BLOCK_D, BLOCK_V, N, BAND=False,
-                MASKED=given.start is not None,
+                D, V, BLOCK_D, BLOCK_V, N, BAND=False, MASKED=given.start is not None,
             )  # fmt: skip
             tile += 1
         grad *= given.scale * arithmetic.LN_2
-    for _ in tl.range(0, newest + 1 - band):
-        grad, gate_grad, older, taken, taken_part, taken_beyond = meet(
-            given, back, grads, query, gate_query, grad_out, batch, head, key_head, rows, row,
-            positions, first, tile, top, inverse, delta, older, grad, gate_grad, taken,
-            taken_part, taken_beyond, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
-            D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
-        )  # fmt: skip
-        tile += 1
-
-    across = tl.arange(0, BLOCK_D)[None, :]
-    at = row[:, None] * D + across
-    within = inside[:, None] & (across < D)
-    tl.store(grads.query + at, grad.to(grads.query.dtype.element_ty), mask=within)
-    if gate_grad is not None:
-        tl.store(grads.gate_query + at, gate_grad.to(grads.gate_query.dtype.element_ty), mask=within)
-    if grads.lookup is not None:
-        tl.store(grads.lookup + row * (2 * (given.last + 1)), taken, mask=inside)
-        tl.store(grads.lookup + row * (2 * (given.last + 1)) + 1, taken_part, mask=inside)
-    if grads.distance is not None:
-        at = grads.distance + row * (given.beyond + 1) + given.beyond
-        tl.store(at, taken_beyond, mask=inside)
-    if grads.row is not None:
-        tl.store(grads.row + row, taken, mask=inside)
+    if PART == "rest":
+        tl.store(back.rest.query + at, grad, mask=within)
+        tl.store(back.rest.taken + row, taken, mask=inside)
+    else:
+        tile = band
+        taken_beyond = taken
+        for _ in tl.range(0, newest + 1 - band):
+            grad, gate_grad, older, taken, taken_part, taken_beyond = meet(
+                given, back, grads, query, gate_query, grad_out, batch, head, key_head, rows, row,
+                positions, first, tile, top, inverse, delta, older, grad, gate_grad, taken,
+                taken_part, taken_beyond, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
+                D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
+            )  # fmt: skip
+            tile += 1
+        tl.store(grads.query + at, grad.to(grads.query.dtype.element_ty), mask=within)
+        if COUNTS and given.gate_query is not None:
+            gate_grad = gate_grad.to(grads.gate_query.dtype.element_ty)
+            tl.store(grads.gate_query + at, gate_grad, mask=within)
+        if grads.lookup is not None:
+            at_0 = grads.lookup + row * (2 * (given.last + 1))
+            tl.store(at_0, taken, mask=inside)
+            tl.store(at_0 + 1, taken_part, mask=inside)
+        if grads.distance is not None:
+            at_last = grads.distance + row * (given.beyond + 1) + given.beyond
+            tl.store(at_last, taken_beyond, mask=inside)
+        if grads.row is not None:
+            tl.store(grads.row + row, taken, mask=inside)
 
 
 @triton.jit
@@ -195,33 +208,27 @@ def meet(
         if BAND:
             d_content *= given.scale * arithmetic.LN_2
         if grads.lookup is not None and BAND:
-            # Going on to older keys, a row leaves each whole count once: there it writes how much
-            # lies at that count and past it
+            # Going on to newer keys, a row comes to each whole count from above, and leaves it
+            # once: there it writes how much lies at that count and past it
             sums = arithmetic.sum_from_oldest(d_logit, taken[:, None], N, 1, DTYPE, PRECISION)
             d_part = d_logit * part
             part_sums = arithmetic.sum_from_oldest(
                 d_part, taken_part[:, None], N, 1, DTYPE, PRECISION
             )
-            arrives = seen & (part < gates) & (whole <= given.last)
+            leaves = seen & (part < gates) & (whole <= given.last)
             at = grads.lookup + row[:, None] * (2 * (given.last + 1)) + 2 * whole
-            tl.store(at, sums, mask=arrives)
-            tl.store(at + 1, part_sums, mask=arrives)
+            arithmetic.store_pair(at, sums, part_sums, leaves)
             taken += tl.sum(d_logit.to(DTYPE).to(tl.float32), 1)
             taken_part += tl.sum(d_part.to(DTYPE).to(tl.float32), 1)
-        elif grads.lookup is not None:
-            taken += tl.sum(d_logit, 1)
-        elif given.slopes is not None:
+        elif given.slopes is not None and BAND:
             taken += tl.sum(d_logit * (whole.to(tl.float32) + part), 1)
-        elif grads.row is not None:
+        elif grads.lookup is not None or grads.row is not None or grads.distance is not None:
             taken += tl.sum(d_logit, 1)
-        if grads.distance is not None:
-            if BAND:
-                apart = distance.between(given, rows[:, None], keys[None, :])
-                at = grads.distance + row[:, None] * (given.beyond + 1) + apart
-                tl.store(at, d_logit, mask=seen & inside[:, None] & (apart < given.beyond))
-                taken_beyond += tl.sum(tl.where(apart < given.beyond, 0.0, d_logit), 1)
-            else:
-                taken_beyond += tl.sum(d_logit, 1)
+        if grads.distance is not None and BAND:
+            apart = distance.between(given, rows[:, None], keys[None, :])
+            at = grads.distance + row[:, None] * (given.beyond + 1) + apart
+            tl.store(at, d_logit, mask=seen & inside[:, None] & (apart < given.beyond))
+            taken_beyond += tl.sum(tl.where(apart < given.beyond, 0.0, d_logit), 1)
         if grads.bias is not None:
             at = grads.bias + row[:, None] * T + keys[None, :]
             there = inside[:, None] & (keys >= 0)[None, :] & (keys < T)[None, :]

@@ -19,11 +19,11 @@ def carries(
     BLOCK_D: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
-    CHUNK: tl.constexpr,
+    GROUP: tl.constexpr,
 ):
     """Writes `carry` and `band` of `Backward`. The scan of the forward, without its values.
 
-    grid: query tiles, H, B.
+    grid: query tiles, H, B. The band ends at a multiple of GROUP keys.
     """
     S = given.queries
     T = given.keys
@@ -50,7 +50,7 @@ def carries(
     tile = newest
     going = tile >= oldest
     while going:
-        for _ in tl.range(0, CHUNK):
+        for _ in tl.range(0, (tile + 1) % (GROUP // N) + GROUP // N):
             keys = tile * N + tl.arange(0, N)
             seen = (keys[None, :] <= positions[:, None]) & (keys[None, :] >= first[:, None])
             there = inside & (tl.zeros_like(rows) + tile >= oldest)
@@ -70,5 +70,4 @@ def carries(
         done = (carry >= given.settled) | (first > tile * N + N - 1)
         going = (tile >= oldest) & ((tl.min(done.to(tl.int32)) == 0) | (tile >= band_end))
     row = (batch * given.heads + head).to(tl.int64) * S + rows
-    last_met = tl.zeros_like(rows) + tl.maximum(tile + 1, oldest)
-    tl.store(band + row, last_met, mask=inside)
+    tl.store(band + row, tl.zeros_like(rows) + tl.maximum(tile + 1, oldest) * N, mask=inside)

@@ -80,16 +80,35 @@ class Backward(NamedTuple):
     delta: Any
     """fp32 (B, H, S): grad_out · out."""
     carry: Any
-    """(B, H, key tiles, S): what each row carries when it comes to the tile, where it counts or
-    breaks a stick: int64 quanta, or fp32."""
+    """(B, H, tiles of the band, S): what each row carries when it comes to the tile, where it
+    counts or breaks a stick: int64 quanta, or fp32."""
     band: Any
-    """int32 (B, H, S): the oldest tile that may count."""
+    """int32 (B, H, S): the oldest key that may count."""
     older: Any
-    """fp32 (B, H, key tiles, S): the sum of ∂loss/∂carry over all older tiles."""
+    """fp32 (B, H, tiles of the band, S): the sum of ∂loss/∂carry over all older tiles."""
     band_reach: Any
-    """int32 (B, H, key tiles): the newest row for which the tile may count."""
+    """int32 (B, H, groups of keys): the newest row for which any of the keys may count."""
     reach: Any
-    """int32 (B, H, key tiles): the newest row that sees, or needs, the tile; None if all do."""
+    """int32 (B, H, groups of keys): the newest row that sees, or needs, any; None if all do."""
+    keys: Any
+    """How many keys are such a group."""
+    rows: Any
+    """The band of a group ends at a multiple of so many rows."""
+    rest: Any
+    """`Rest`, of the kernels before those of the band; or None."""
+
+
+class Rest(NamedTuple):
+    """What lies beyond the band adds, in fp32: kernels of their own, with larger tiles."""
+
+    query: Any
+    """(B, H, S, D)."""
+    key: Any
+    """(B, G, T, D)."""
+    value: Any
+    """(B, G, T, V)."""
+    taken: Any
+    """(B, H, S): the sum over these keys of ∂loss/∂logit."""
 
 
 class Gradients(NamedTuple):
