@@ -4,7 +4,7 @@
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,16 +35,18 @@ class Inputs(NamedTuple):
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors, in the order of `TENSORS`."""
-        return self[1 : 1 + len(TENSORS)]
+        tensors: Any = self[1 : 1 + len(TENSORS)]
+        return tensors
 
     def numbers(self) -> tuple[float | bool, ...]:
         """The numbers, in the order of `NUMBERS`."""
-        return self[1 + len(TENSORS) :]
+        numbers: Any = self[1 + len(TENSORS) :]
+        return numbers
 
 
-TENSORS = Inputs._fields[1:12]
-NUMBERS = Inputs._fields[12:]
-DIFFERENTIABLE = tuple(name for name in TENSORS if name != "start")
+_first_number = Inputs._fields.index("scale")
+TENSORS = Inputs._fields[1:_first_number]
+NUMBERS = Inputs._fields[_first_number:]
 
 
 def _scale(scale: float | None, query: Tensor) -> float:

@@ -4,15 +4,16 @@ One pair serves every attention op; `kind` says which. The ops are what compiler
 profilers see. Where nobody looks, the backend's functions are called without them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from milepost.ops.inputs import DIFFERENTIABLE, NUMBERS, TENSORS, Inputs
+from milepost.ops.inputs import NUMBERS, TENSORS, Inputs
 
 Results = tuple[Tensor, Tensor]
+MORE = len(Inputs._fields)  # where what the backward alone takes begins: `bias_grad`, …
 
 
 def schema(*more: str) -> str:
@@ -59,6 +60,11 @@ def watched(tensors: list[Tensor]) -> bool:
     )
 
 
+def present(tensors: Iterable[Tensor | None]) -> list[Tensor]:
+    """Those that are there."""
+    return [tensor for tensor in tensors if tensor is not None]
+
+
 class Scan:
     """The ops `milepost::NAME` and `milepost::NAME_backward`.
 
@@ -86,15 +92,13 @@ class Scan:
         self.backend = backend
 
         def run_forward(*given: Any) -> Results:
-            return forward(Inputs(*given))
+            return forward(Inputs._make(given))
 
         def run_backward(*given: Any) -> list[Tensor]:
-            inputs, (bias_grad, *rest) = Inputs(*given[: len(FIELDS)]), given[len(FIELDS) :]
-            return gradients(inputs, bias_grad, *rest)
+            return gradients(Inputs._make(given[:MORE]), *given[MORE:])
 
         def fake_backward(*given: Any) -> list[Tensor]:
-            inputs, bias_grad = Inputs(*given[: len(FIELDS)]), given[len(FIELDS)]
-            return list(grads(inputs, bias_grad).values())
+            return list(grads(Inputs._make(given[:MORE]), given[MORE]).values())
 
         self.forward, self.gradients = run_forward, run_backward
         self.op = torch.library.custom_op(
@@ -104,7 +108,7 @@ class Scan:
             device_types=device,
             schema=f"{schema()} -> (Tensor, Tensor)",
         )
-        self.op.register_fake(lambda *given: results(Inputs(*given)))
+        self.op.register_fake(lambda *given: results(Inputs._make(given)))
         self.op.register_autograd(self._backward, setup_context=_setup)
         cotangents = ("Tensor out", "Tensor residual", "Tensor grad_out", "Tensor? grad_residual")
         self.backward_op = torch.library.custom_op(
@@ -119,7 +123,7 @@ class Scan:
 
     def __call__(self, inputs: Inputs) -> Results:
         """The op on these operands, by the shortest way that is open."""
-        tensors = [given for given in inputs if isinstance(given, Tensor)]
+        tensors = present(inputs.tensors())
         run: Any = self.forward
         if torch._C._are_functorch_transforms_active():
             run = self.function.apply  # torch.func.grad and its like want a newer Function
@@ -151,24 +155,24 @@ class Scan:
         run: Any = self.gradients
         if torch._C._are_functorch_transforms_active() or torch.is_grad_enabled():
             run = self.backward_function.apply  # refuses a second derivative
-        elif watched([given for given in given if isinstance(given, Tensor)]):
+        elif watched(present((*tensors, out, residual, grad_out, grad_residual))):
             run = self.backward_op
         grads = iter(run(*given))
 
         def like(name: str, tensor: Tensor | None) -> Tensor | None:
             if tensor is None or name == "start" or (name == "bias" and not needed["bias"]):
                 return None
-            return next(grads).sum_to_size(tensor.shape).to(tensor.dtype)
+            gradient = next(grads)
+            if name == "bias":  # heads or batches may share it
+                gradient = gradient.sum_to_size(tensor.shape)
+            return gradient.to(tensor.dtype)
 
         grad = [like(name, tensor) for name, tensor in zip(TENSORS, tensors, strict=True)]
         return (None, *grad, *(None for _ in NUMBERS))
 
 
-FIELDS = Inputs._fields
-
-
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
-    given = Inputs(*inputs)
+    given = Inputs._make(inputs)
     ctx.save_for_backward(*given.tensors(), *output)
     ctx.kind, ctx.numbers = given.kind, given.numbers()
     if given.kind != "stick_breaking":
@@ -177,13 +181,15 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
 
 
 def _functions(scan: Scan) -> tuple[Any, Any]:
-    """The ops as autograd Functions: called without the ops where nobody sees them, and under
-    functorch, which refuses `register_autograd`'s."""
+    """The ops as autograd Functions.
+
+    They run where nobody sees an op, and under functorch, which refuses `register_autograd`'s.
+    """
 
     class Forward(torch.autograd.Function):
         @staticmethod
         def forward(*inputs: Any) -> Results:
-            tensors = [given for given in inputs if isinstance(given, Tensor)]
+            tensors = present(Inputs._make(inputs).tensors())
             return scan.op(*inputs) if watched(tensors) else scan.forward(*inputs)
 
         setup_context = staticmethod(_setup)
@@ -194,7 +200,7 @@ def _functions(scan: Scan) -> tuple[Any, Any]:
 
         @staticmethod
         def vmap(info: Any, dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
-            return _one_by_one(lambda *one: scan(Inputs(*one)), info.batch_size, dims, inputs)
+            return _one_by_one(lambda *one: scan(Inputs._make(one)), info.batch_size, dims, inputs)
 
     class Backward(torch.autograd.Function):
         @staticmethod
@@ -240,11 +246,10 @@ def empty_grads(
     """Room for a gradient of each operand; a dense bias that heads share has one for each."""
     B, H, S, _ = given.query.shape
     grads = {}
-    for name in DIFFERENTIABLE:
-        operand = getattr(given, name)
-        if operand is None or (name == "bias" and not bias_grad):
+    for name, operand in zip(TENSORS, given.tensors(), strict=True):
+        if operand is None or name == "start" or (name == "bias" and not bias_grad):
             continue
         dense = name == "bias" and operand.ndim == 4
-        shape = (B, H, S, operand.shape[3]) if dense else tuple(operand.shape)
+        shape = (B, H, S, operand.shape[3]) if dense else operand.shape
         grads[name] = empty(name, shape)
     return grads

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from milepost.ops import native
+from milepost.ops.inputs import Inputs
 from milepost.ops.native import _scan
 
 from ..cases import Case, assert_equal_up_to, cast, floating, gradients, parts
@@ -31,12 +32,12 @@ def seen(monkeypatch):
     """What the operator below an op is called with, or would be."""
     calls = []
 
-    def remember(*arguments):
-        calls.append(arguments)
-        return run(*arguments)
+    def remember(inputs):
+        calls.append(tuple(inputs))
+        return scan(inputs)
 
-    run = _scan._run
-    monkeypatch.setattr(_scan, "_run", remember)
+    scan = _scan.SCAN
+    monkeypatch.setattr(_scan, "SCAN", remember)
     return calls
 
 
@@ -245,7 +246,7 @@ def test_a_mask_has_no_gradient_made_for_it():
     with watching:
         on("native", op)(**given).sum().backward()
     (call,) = [given for name, given in watching.calls if name == "milepost::scan_backward"]
-    wanted = call[len(_scan.OPERANDS) + len(_scan.NUMBERS) + 1]
+    wanted = call[len(Inputs._fields)]  # after all that the forward is given
     assert wanted is False
     assert len(torch.ops.milepost.scan_backward(*call)) == 3
     assert query.grad is not None

@@ -24,6 +24,8 @@ KINDS = (
     "forgetting",
     "stick_breaking",
 )
+# The operands that have one dtype, that of the output
+OVER_TIME = ("query", "key", "value", "gate_keys", "position_query")
 # What the extension reads beside the tensors
 NUMBERS = ("scale", "gate_scale", "position_scale", "attend_current", "skip")
 POISON = False  # tests: scratch memory starts as NaN
@@ -44,13 +46,16 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
 
 def attend(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Run the scan; the output in the dtype of `value`, and the remainder where there is one."""
-    out, residual = SCAN(inputs._make(map(_readable, inputs)))
-    return out.to(inputs.value.dtype), residual
+    dtype = inputs.value.dtype
+    if dtype == torch.float16:
+        widened: Any = {name: _widened(getattr(inputs, name)) for name in OVER_TIME}
+        inputs = inputs._replace(**widened)
+    out, residual = SCAN(inputs)
+    return out.to(dtype), residual
 
 
-def _readable(given: Any) -> Any:
-    half = isinstance(given, Tensor) and given.dtype == torch.float16
-    return given.float() if half else given
+def _widened(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.float()
 
 
 def _results(given: Inputs) -> tuple[Tensor, Tensor]:
@@ -90,9 +95,18 @@ def _gradients(
     operands.over_time(grad_out=grad_out)
     if given.kind == "bias_dense":
         operands.plain(grad_bias=grad["bias"].zero_() if bias_grad else None)
-    operands.plain(out=out, residual=residual, grad_residual=grad_residual)
-    for name in ("query", "key", "value", "gate_keys", "position_query", "slopes", "decay"):
-        operands.plain(**{f"grad_{name}": grad.get(name)})
+    operands.plain(
+        out=out,
+        residual=residual,
+        grad_residual=grad_residual,
+        grad_query=grad["query"],
+        grad_key=grad["key"],
+        grad_value=grad["value"],
+        grad_gate_keys=grad.get("gate_keys"),
+        grad_position_query=grad.get("position_query"),
+        grad_slopes=grad.get("slopes"),
+        grad_decay=grad.get("decay"),
+    )
     operands.run(backward=True)
     return list(grad.values())
 
@@ -116,8 +130,13 @@ class Operands:
         self.grads = grads or {}
         self.given: dict[str, Any] = {}
         self.kept: list[Tensor] = []
-        for name in ("query", "key", "value", "gate_keys", "position_query"):
-            self.over_time(**{name: getattr(inputs, name)})
+        self.over_time(
+            query=inputs.query,
+            key=inputs.key,
+            value=inputs.value,
+            gate_keys=inputs.gate_keys,
+            position_query=inputs.position_query,
+        )
         dense = inputs.kind == "bias_dense"
         self.over_time(bias=inputs.bias if dense else None)
         self.tables(
@@ -139,13 +158,16 @@ class Operands:
             if tensor.stride(3) != 1 and tensor.shape[3] > 1:
                 tensor = tensor.contiguous()
             self.keep(tensor)
-            # A shared dense bias has one batch or one head: a stride of 0 repeats it
-            strides = (
-                stride if size > 1 else 0
-                for size, stride in zip(tensor.shape[:2], tensor.stride()[:2], strict=True)
+            batches, heads, _, _ = tensor.shape
+            batch, head, time, _ = tensor.stride()
+            self.given[name] = (
+                tensor.data_ptr(),
+                # A shared dense bias has one batch or one head: a stride of 0 repeats it
+                batch if batches > 1 else 0,
+                head if heads > 1 else 0,
+                time,
+                tensor.dtype == torch.bfloat16,
             )
-            bfloat16 = tensor.dtype == torch.bfloat16
-            self.given[name] = (tensor.data_ptr(), *strides, tensor.stride(2), bfloat16)
 
     def tables(self, **tables: Tensor | None) -> None:
         """(rows, width) or (heads, rows, width); a bias table is (heads, rows)."""
