@@ -55,7 +55,9 @@ def blocks(kernel: str, sizes: Sizes) -> Blocks:
 def _chosen(kernel: str, sizes: Sizes) -> Blocks:
     counts = sizes.kind in ("cope", "cope_alibi", "stick_breaking")
     if sizes.bytes == 4:
-        return Blocks(32, 32, 4, 1)
+        return Blocks(16 if kernel == "decode" else 32, 32, 4, 1)
+    if kernel == "decode":
+        return Blocks(16, 64, 4, 2)
     if kernel == "forward":
         return Blocks(64, 32 if counts else 64, 4, 2)
     if kernel == "backward_query":

@@ -11,6 +11,8 @@ from milepost.ops.triton import _scan
 from milepost.ops.triton._kernels.backward_key import backward_key
 from milepost.ops.triton._kernels.backward_query import backward_query
 from milepost.ops.triton._kernels.carries import carries
+from milepost.ops.triton._kernels.decode import decode as decode_kernel
+from milepost.ops.triton._kernels.decode import join, scores
 from milepost.ops.triton._kernels.forward import forward as forward_kernel
 from milepost.ops.triton._kernels.operands import Backward, Given, Gradients, Rest, Strided
 from milepost.ops.triton._kernels.policies import (
@@ -205,8 +207,80 @@ def needed(given: Inputs) -> Tensor | None:
     return found
 
 
+# A few rows leave most of a GPU idle, unless their keys are split: over so many programs at most
+MOST_PACKED_ROWS, FEWEST_KEYS, PROGRAMS, MOST_PARTS = 32, 512, 256, 64
+
+
+def splits(given: Inputs) -> bool:
+    """Whether the keys are split over programs: decoding."""
+    rows = given.query.shape[2] * given.query.shape[1] // given.key.shape[1]
+    return rows <= MOST_PACKED_ROWS and given.key.shape[2] >= FEWEST_KEYS
+
+
+def decode(given: Inputs, out: Tensor, residual: Tensor) -> None:
+    """Write the results of the forward, from parts of the keys."""
+    B, H, S, _ = given.query.shape
+    G, T = given.key.shape[1:3]
+    sizes = _scan._blocks(given, "decode")
+    sticks, counts = given.kind == "stick_breaking", given.kind in ("cope", "cope_alibi")
+    M = max(sizes.M, power_of_2(S * H // G))
+    tiles = math.ceil(T / sizes.N)
+    # a power of 2, as each is compiled
+    share = power_of_2(math.ceil(tiles / min(MOST_PARTS, max(PROGRAMS // (B * G), 1)))) // 16
+    share = max(share, 1)
+    parts = math.ceil(tiles / share)
+    read = operands(given, sizes.N, needed(given))
+
+    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=given.query.device)
+
+    options = {"M": M, "N": sizes.N, "SHARE": share}
+    options |= {"num_warps": sizes.warps, "num_stages": sizes.stages}
+    common = constants(given)
+    products = counted = None
+    if counts:
+        products, counted = empty(B, H, S, T), empty(parts, B, H, S, dtype=torch.int64)
+        names = ("APPROXIMATE", "PRECISION", "D", "BLOCK_D")
+        some = {name: common[name] for name in names}
+        launch(scores, (parts, G, B), read, products, counted, **some, **options)
+    out_parts = empty(parts, B, H, S, given.value.shape[3])
+    tops, totals = empty(parts, B, H, S), empty(parts, B, H, S)
+    del common["SHIFT"]
+    launch(
+        decode_kernel,
+        (parts, G, B),
+        read,
+        products,
+        counted,
+        out_parts,
+        tops,
+        totals,
+        **common,
+        **options,
+    )
+    launch(
+        join,
+        (B * H * S, 1, 1),
+        out_parts,
+        tops,
+        totals,
+        out,
+        residual,
+        parts,
+        B * H * S,
+        STICK=sticks,
+        V=given.value.shape[3],
+        BLOCK_V=power_of_2(given.value.shape[3]),
+        PARTS=1 << (parts - 1).bit_length(),
+        num_warps=4,
+    )
+
+
 def forward(given: Inputs, out: Tensor, residual: Tensor) -> None:
     """Write the results of the forward."""
+    if splits(given):
+        decode(given, out, residual)
+        return
     B, H, S, _ = given.query.shape
     sizes = _scan._blocks(given, "forward")
     launch(
@@ -251,7 +325,7 @@ def backward(
     if sticks:
         rows, columns = band_rows, band_columns
     # The bands of kernels with other tiles have the same ends
-    group = max(rows.N, columns.N) if counts else columns.N
+    group = max(rows.N, columns.N, band_columns.N) if counts else columns.N
     needs = needed(given)
     read = operands(given, columns.N, needs)
 
@@ -293,7 +367,7 @@ def backward(
             },
             M=rows.M,
             N=band_rows.N,
-            GROUP=max(group, 2 * band_rows.N),
+            GROUP=group,
             num_warps=rows.warps,
             num_stages=rows.stages,
         )
@@ -323,6 +397,7 @@ def backward(
                 M=blocks.M,
                 N=blocks.N,
                 PART=part,
+                **({"BAND_N": band_rows.N} if kernel is backward_key else {}),
                 num_warps=blocks.warps,
                 num_stages=blocks.stages,
             )

@@ -177,11 +177,30 @@ def sum_from_oldest(
         )
 
 
+# Loads and stores where each number of a tile has an address of its own. In PTX they stay in the
+# layout of the tile; those of Triton go through shared memory, with the addresses.
+
+
+@triton.jit
+def number_at(address):
+    """The fp32 number at each address."""
+    if is_cuda():
+        return tl.inline_asm_elementwise(
+            "ld.global.nc.f32 $0, [$1];",
+            "=f,l",
+            [address.to(tl.int64)],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return tl.load(address)
+
+
 @triton.jit
 def pair_at(address):
     """The two fp32 numbers at each address."""
     if is_cuda():
-        # In the layout of the tile: a gathered tl.load would go through shared memory
         return tl.inline_asm_elementwise(
             "ld.global.nc.v2.f32 {$0, $1}, [$2];",
             "=f,=f,l",
@@ -192,6 +211,27 @@ def pair_at(address):
         )
     else:
         return tl.load(address), tl.load(address + 1)
+
+
+@triton.jit
+def store_number(address, number, mask):
+    """Write an fp32 number to each address where `mask` holds."""
+    if is_cuda():
+        tl.inline_asm_elementwise(
+            """{
+                .reg .pred there;
+                setp.ne.s32 there, $3, 0;
+                @there st.global.f32 [$1], $2;
+                mov.b32 $0, 0;
+            }""",
+            "=r,l,f,r",
+            [address.to(tl.int64), number, mask.to(tl.int32)],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=1,
+        )
+    else:
+        tl.store(address, number, mask=mask)
 
 
 @triton.jit

@@ -24,14 +24,15 @@ def backward_key(
     M: tl.constexpr,
     N: tl.constexpr,
     PART: tl.constexpr,
+    BAND_N: tl.constexpr,
 ):
     """Writes the gradients of keys, values, gate keys and columns.
 
     The tile of keys belongs to one program, which adds up over all queries and query heads: nothing
     is added by two at once. Tiles lie with keys in rows here, queries in columns.
 
-    grid: key tiles, G, B. PART is "all", or "rest" and then "band"; N of the band is that of
-    `carries` and `backward_query`.
+    grid: key tiles, G, B. PART is "all", or "rest" and then "band". BAND_N is the tile of keys of
+    `carries` and `backward_query` in the band; N of the band is a multiple of it.
     """
     S = given.queries
     T = given.keys
@@ -69,7 +70,7 @@ def backward_key(
                 grad, gate_grad, value_grad, column = meet(
                     given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
                     grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
-                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND=False,
+                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, BAND=False,
                     MASKED=given.start is not None,
                 )  # fmt: skip
                 query_tile += 1
@@ -79,7 +80,7 @@ def backward_key(
                 grad, gate_grad, value_grad, column = meet(
                     given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
                     grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
-                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND=True, MASKED=True,
+                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, BAND=True, MASKED=True,
                 )  # fmt: skip
                 query_tile += 1
         if grads.column is not None:
@@ -155,6 +156,7 @@ def meet(
     BLOCK_V: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
+    BAND_N: tl.constexpr,
     BAND: tl.constexpr,
     MASKED: tl.constexpr,
 ):
@@ -186,12 +188,14 @@ def meet(
     older = tl.zeros((M,), tl.float32)
     carry = older
     if (COUNTS or STICK) and BAND:
-        at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) + tile
+        of_head = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, BAND_N)
+        newest = of_head + (tl.minimum((tile + 1) * N, T) - 1) // BAND_N
         # Rows that do not come as far have counted all of the table, or used up the stick
         counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile * N)
         nothing_left = 1e30 if STICK else given.last.to(tl.int64) << 22
-        carry = tl.load(back.carry + at * S + rows, mask=counting, other=nothing_left)
-        older = tl.load(back.older + at * S + rows, mask=counting, other=0.0)
+        carry = tl.load(back.carry + newest * S + rows, mask=counting, other=nothing_left)
+        oldest = of_head + tile * (N // BAND_N)
+        older = tl.load(back.older + oldest * S + rows, mask=counting, other=0.0)
 
     if STICK:
         weights, _, d_logit = pairs.stick_pair(

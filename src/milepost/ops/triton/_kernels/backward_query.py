@@ -227,7 +227,8 @@ def meet(
         if grads.distance is not None and BAND:
             apart = distance.between(given, rows[:, None], keys[None, :])
             at = grads.distance + row[:, None] * (given.beyond + 1) + apart
-            tl.store(at, d_logit, mask=seen & inside[:, None] & (apart < given.beyond))
+            within = seen & inside[:, None] & (apart < given.beyond)
+            arithmetic.store_number(at, d_logit, within)
             taken_beyond += tl.sum(tl.where(apart < given.beyond, 0.0, d_logit), 1)
         if grads.bias is not None:
             at = grads.bias + row[:, None] * T + keys[None, :]

@@ -23,7 +23,7 @@ def carries(
 ):
     """Writes `carry` and `band` of `Backward`. The scan of the forward, without its values.
 
-    grid: query tiles, H, B. The band ends at a multiple of GROUP keys.
+    grid: query tiles, H, B. The band begins and ends at a multiple of GROUP keys.
     """
     S = given.queries
     T = given.keys
@@ -47,13 +47,15 @@ def carries(
         query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
     carry = tl.zeros((M,), tl.int64 if COUNTS else tl.float32)
     at = carry_at_tile + (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) * S + rows
-    tile = newest
-    going = tile >= oldest
+    # From the end of the newest group on, whose keys may all be in the future
+    tile = newest // (GROUP // N) * (GROUP // N) + GROUP // N - 1
+    going = newest >= oldest
     while going:
-        for _ in tl.range(0, (tile + 1) % (GROUP // N) + GROUP // N):
+        for _ in tl.range(0, GROUP // N):
             keys = tile * N + tl.arange(0, N)
             seen = (keys[None, :] <= positions[:, None]) & (keys[None, :] >= first[:, None])
-            there = inside & (tl.zeros_like(rows) + tile >= oldest)
+            met = tl.zeros_like(rows) + tile
+            there = inside & (met >= oldest) & (met < tl.cdiv(T, N))
             tl.store(at + tile.to(tl.int64) * S, carry, mask=there)
             if given.gate_key is not None:
                 key = tiles.load_columns(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)

@@ -47,8 +47,7 @@ def logits(
         z, slope = arithmetic.pair_at(entries(given, batch, head, query) + 2 * entry)
         content += z + part * slope
         if given.distance is not None:
-            apart = distance.between(given, query, key)
-            content += distance.at_distance(given, batch, head, query, apart)
+            content += distance.at_distance(given, batch, head, query, key)
         # At a whole count the slope is 0, as in the paper's listing
         return content, whole, part, tl.where(part > 0, slope, 0.0)
     else:

@@ -3,14 +3,21 @@
 import triton
 import triton.language as tl
 
+from milepost.ops.triton._kernels import arithmetic
+
 
 @triton.jit
-def at_distance(given, batch, head, query, apart):
-    """t[apart] of each query; rows past the last one read the last one's."""
+def entries(given, batch, head, query):
+    """Where the table of each query begins; rows past the last one read the last one's."""
     table = given.distance
     at = table.at + batch.to(tl.int64) * table.batch + head.to(tl.int64) * table.head
-    row = tl.minimum(query, given.queries - 1).to(tl.int64) * table.time
-    return tl.load(at + row + apart)
+    return at + tl.minimum(query, given.queries - 1).to(tl.int64) * table.time
+
+
+@triton.jit
+def at_distance(given, batch, head, query, key):
+    """t[min(i − j, R)] of each pair."""
+    return arithmetic.number_at(entries(given, batch, head, query) + between(given, query, key))
 
 
 @triton.jit
@@ -22,7 +29,7 @@ def between(given, query, key):
 
 @triton.jit
 def shift(given, batch, head, query):
-    return at_distance(given, batch, head, query, given.beyond)
+    return tl.load(entries(given, batch, head, query) + given.beyond)
 
 
 @triton.jit
@@ -43,5 +50,5 @@ def logits(
     APPROXIMATE: tl.constexpr,
 ):
     if BAND:
-        content += at_distance(given, batch, head, query, between(given, query, key))
+        content += at_distance(given, batch, head, query, key)
     return content, content, content, content

@@ -1,0 +1,239 @@
+"""One query or a few against many keys: the keys are split over programs, and the parts joined.
+
+A program takes all queries of all heads that share its keys, so that keys are read once. Each part
+has a softmax of its own, or a stick of its own, which joining scales. Only a count changes logits
+in another way: where the op counts, `scores` runs before, so that each part knows what newer ones
+have counted. It keeps the products of queries and keys, which `decode` reads in place of the keys.
+"""
+
+import triton
+import triton.language as tl
+
+from milepost.ops.triton._kernels import arithmetic, tiles
+from milepost.ops.triton._kernels.policies import stick_breaking
+
+
+@triton.jit
+def packed_rows(given, key_head, M: tl.constexpr):
+    """The head and the query of each row, and whether there is one."""
+    rows = tl.arange(0, M)
+    inside = rows < given.group * given.queries
+    head = key_head * given.group + tl.minimum(rows // given.queries, given.group - 1)
+    return head, rows % given.queries, inside
+
+
+@triton.jit
+def load_packed(tensor, batch, head, query, inside, W: tl.constexpr, BLOCK: tl.constexpr):
+    """[rows, BLOCK] of a strided tensor of width W."""
+    across = tl.arange(0, BLOCK)[None, :]
+    at = tensor.at + batch.to(tl.int64) * tensor.batch + head.to(tl.int64)[:, None] * tensor.head
+    at += query.to(tl.int64)[:, None] * tensor.time + across
+    return tl.load(at, mask=inside[:, None] & (across < W), other=0.0)
+
+
+@triton.jit
+def first_packed(given, batch, head, query, inside):
+    """The oldest key that each row sees, and the oldest that any row needs."""
+    first = tl.where(inside, 0, tiles.NO_KEY)
+    if given.start is not None:
+        at = given.start + batch.to(tl.int64) * given.queries + query
+        first = tl.load(at, mask=inside, other=tiles.NO_KEY)
+    oldest = tl.min(first)
+    if given.needed is not None:
+        at = given.needed + (batch * given.heads + head).to(tl.int64) * given.queries + query
+        needed = tl.load(at, mask=inside, other=tiles.NO_KEY)
+        oldest = tl.maximum(oldest, tl.min(needed))
+    return first, oldest
+
+
+@triton.jit
+def scores(
+    given,
+    products,
+    counted,
+    APPROXIMATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    SHARE: tl.constexpr,
+):
+    """Products with the gates' keys, fp32 (B, H, S, T), and what each part counts, in quanta
+    (parts, B, H, S).
+
+    grid: parts, G, B. A part is SHARE tiles of N keys.
+    """
+    S = given.queries
+    T = given.keys
+    part = tl.program_id(0)
+    key_head = tl.program_id(1)
+    batch = tl.program_id(2)
+    head, query, inside = packed_rows(given, key_head, M)
+    first, oldest = first_packed(given, batch, head, query, inside)
+    if given.gate_query is not None:
+        q = load_packed(given.gate_query, batch, head, query, inside, D, BLOCK_D)
+    else:
+        q = load_packed(given.query, batch, head, query, inside, D, BLOCK_D)
+    position = query + (T - S)
+    row = (batch * given.heads + head).to(tl.int64) * S + query
+    count = tl.zeros((M,), tl.int64)
+    for step in tl.range(0, SHARE):
+        keys = (part * SHARE + step) * N + tl.arange(0, N)
+        if given.gate_key is not None:
+            key = tiles.load_columns(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)
+        else:
+            key = tiles.load_columns(given.key, batch, key_head, keys, T, D, BLOCK_D, True)
+        content = arithmetic.dot(q, key, tl.zeros((M, N), tl.float32), PRECISION)
+        there = inside[:, None] & (keys < T)[None, :]
+        tl.store(products + row[:, None] * T + keys[None, :], content, mask=there)
+        seen = (keys[None, :] <= position[:, None]) & (keys[None, :] >= first[:, None])
+        gates = arithmetic.make_gates(content * given.gate_scale, APPROXIMATE)
+        count += arithmetic.quanta(tl.where(seen, gates, 0.0), 1)
+    everything = tl.num_programs(2).to(tl.int64) * given.heads * S
+    tl.store(counted + part * everything + row, count, mask=inside)
+
+
+@triton.jit
+def decode(
+    given,
+    products,
+    counted,
+    out_parts,
+    tops,
+    totals,
+    LOGITS: tl.constexpr,
+    COUNTS: tl.constexpr,
+    STICK: tl.constexpr,
+    APPROXIMATE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    D: tl.constexpr,
+    V: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    SHARE: tl.constexpr,
+):
+    """Of each part: out_parts (parts, B, H, S, V), not divided by its sum, and (parts, B, H, S)
+    tops and totals, a logit and the sum; or, in totals, what it spends of its stick.
+
+    grid: parts, G, B.
+    """
+    S = given.queries
+    T = given.keys
+    part = tl.program_id(0)
+    key_head = tl.program_id(1)
+    batch = tl.program_id(2)
+    head, query, inside = packed_rows(given, key_head, M)
+    first, oldest = first_packed(given, batch, head, query, inside)
+    position = query + (T - S - given.lag)
+    everything = tl.num_programs(2).to(tl.int64) * given.heads * S
+    row = (batch * given.heads + head).to(tl.int64) * S + query
+    if given.gate_key is not None or not COUNTS:
+        q = load_packed(given.query, batch, head, query, inside, D, BLOCK_D)
+    carry = tl.zeros((M,), tl.float32 if STICK else tl.int64)
+    if COUNTS:
+        newer = part + 1
+        while newer < tl.num_programs(0):
+            carry += tl.load(counted + newer * everything + row, mask=inside, other=0)
+            newer += 1
+    top = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    acc = tl.zeros((M, BLOCK_V), tl.float32)
+
+    end = tl.maximum(part * SHARE, oldest // N)
+    tile = tl.minimum((part + 1) * SHARE, tl.cdiv(T, N)) - 1
+    going = tile >= end
+    while going:
+        keys = tile * N + tl.arange(0, N)
+        seen = (keys[None, :] <= position[:, None]) & (keys[None, :] >= first[:, None])
+        gates = tl.zeros((M, N), tl.float32)
+        if COUNTS:
+            there = inside[:, None] & (keys < T)[None, :]
+            at = products + row[:, None] * T + keys[None, :]
+            gates = tl.load(at, mask=there, other=0.0)
+        if COUNTS and given.gate_key is None:
+            content = gates
+        else:
+            key = tiles.load_columns(given.key, batch, key_head, keys, T, D, BLOCK_D, True)
+            content = arithmetic.dot(q, key, tl.zeros((M, N), tl.float32), PRECISION)
+        content *= given.scale
+        if STICK:
+            spent, log_beta = stick_breaking.breaks(content, seen)
+            before = arithmetic.spent_before(spent, carry[:, None], N, 1)
+            weights = tl.where(seen, tl.exp2(log_beta - before), 0.0)
+            carry += tl.sum(spent, 1)
+        else:
+            if COUNTS:
+                gates = arithmetic.make_gates(gates * given.gate_scale, APPROXIMATE)
+                gates = tl.where(seen, gates, 0.0)
+            logit, _, _, _ = LOGITS(
+                content, gates, carry[:, None], given, batch, head[:, None], query[:, None],
+                keys[None, :], tile, N, 1, True, True, APPROXIMATE,
+            )  # fmt: skip
+            logit = tl.where(seen, logit, float("-inf"))
+            higher = tl.maximum(top, tl.max(logit, 1))
+            base = tl.where(higher == float("-inf"), 0.0, higher)
+            weights = tl.exp2(logit - base[:, None])
+            shrink = tl.exp2(top - base)
+            total = total * shrink + tl.sum(weights, 1)
+            acc *= shrink[:, None]
+            top = higher
+            if COUNTS:
+                carry += arithmetic.quanta(gates, 1)
+        value = tiles.load_rows(given.value, batch, key_head, keys, T, V, BLOCK_V, True)
+        acc = arithmetic.dot(weights.to(value.dtype), value, acc, PRECISION)
+        tile -= 1
+        going = tile >= end
+        if STICK:
+            used_up = (carry >= given.settled) | (inside == 0)
+            going = going & (tl.min(used_up.to(tl.int32)) == 0)
+
+    at = part * everything + row
+    tl.store(totals + at, carry if STICK else total, mask=inside)
+    if not STICK:
+        tl.store(tops + at, top, mask=inside)
+    across = tl.arange(0, BLOCK_V)[None, :]
+    tl.store(out_parts + at[:, None] * V + across, acc, mask=inside[:, None] & (across < V))
+
+
+@triton.jit
+def join(
+    out_parts,
+    tops,
+    totals,
+    out,
+    residual,
+    parts,
+    rows,
+    STICK: tl.constexpr,
+    V: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """The parts of a row, joined. grid: rows, which are B · H · S. PARTS is a power of 2."""
+    row = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS)
+    there = part < parts
+    across = tl.arange(0, BLOCK_V)
+    at = part.to(tl.int64) * rows + row
+    total = tl.load(totals + at, mask=there, other=0.0)
+    if STICK:
+        # parts are oldest first: what newer ones have spent
+        share = tl.exp2(total - tl.cumsum(total, 0, reverse=True))
+        tl.store(residual + row, tl.exp2(-tl.sum(total, 0)))
+    else:
+        top = tl.load(tops + at, mask=there, other=float("-inf"))
+        highest = tl.max(top, 0)
+        base = tl.where(highest == float("-inf"), 0.0, highest)
+        share = tl.exp2(top - base)
+        sum_of_row = tl.sum(total * share, 0)
+        inverse = tl.where(sum_of_row > 0, 1 / sum_of_row, 0.0)
+        tl.store(residual + row, base)
+        tl.store(residual + rows + row, inverse)
+        share *= inverse
+    within = there[:, None] & (across < V)[None, :]
+    parts_of_row = tl.load(out_parts + at[:, None] * V + across[None, :], mask=within, other=0.0)
+    joined = tl.sum(parts_of_row * share[:, None], 0)
+    tl.store(out + row * V + across, joined.to(out.dtype.element_ty), mask=across < V)
