@@ -200,9 +200,10 @@ def parts(result: Any) -> tuple[Tensor, ...]:
 
 
 def cotangents(results: tuple[Tensor, ...]) -> list[Tensor]:
-    """A fixed weight for every number that an op returned."""
+    """A fixed weight for every number that an op returned, which every dtype holds."""
     generator = torch.Generator().manual_seed(1)
-    return [torch.randn(result.shape, generator=generator).double() for result in results]
+    draws = (torch.randn(result.shape, generator=generator) for result in results)
+    return [draw.bfloat16().double() for draw in draws]
 
 
 def gradients(call: Callable[..., Any], given: dict[str, Any]) -> dict[str, Tensor]:

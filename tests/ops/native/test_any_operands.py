@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from milepost.ops import native
 
 from ..cases import Case, cast, gradients, like_keys, like_queries, log_f, parts, table
-from .exact import NATIVE, check, on, poison, single
+from ..exact import FUSED, on, single
+from .exact import check, poison
 
 pytestmark = pytest.mark.skipif(native.isa() is None, reason=str(native.missing()))
 
-every_native_op = pytest.mark.parametrize("name", NATIVE)
+every_native_op = pytest.mark.parametrize("name", FUSED)
 some = settings(derandomize=True, max_examples=60, deadline=None, database=None)
 
 
@@ -51,7 +52,7 @@ choices = st.fixed_dictionaries(
 
 def with_choices(name, chosen):
     """The op with all that it takes beside its queries, keys, values and start."""
-    op = NATIVE[name]
+    op = FUSED[name]
 
     def number(name, case):
         return chosen[name] and chosen[name] / math.sqrt(case.D)

@@ -6,7 +6,8 @@ import torch
 from milepost.ops import native
 
 from ..cases import Case, cast, gradients, parts
-from .exact import NATIVE, SINGLE, exactly, instruction_sets, on, single
+from ..exact import FUSED, SINGLE, exactly, on, single
+from .exact import instruction_sets
 
 pytestmark = [
     pytest.mark.skipif(native.isa() is None, reason=str(native.missing())),
@@ -14,7 +15,7 @@ pytestmark = [
 ]
 
 CASE = Case("window", H=4, G=2, S=70, T=130, D=18, V=23, span=100)
-every_native_op = pytest.mark.parametrize("op", NATIVE.values(), ids=NATIVE)
+every_native_op = pytest.mark.parametrize("op", FUSED.values(), ids=FUSED)
 TOKENS = ("query", "key", "value", "gate_keys", "position_query")
 
 

@@ -6,7 +6,7 @@ import torch
 from milepost.ops import native
 
 from ..cases import Case, cast, gradients, parts
-from .exact import NATIVE, on
+from ..exact import FUSED, on
 
 pytestmark = [
     pytest.mark.skipif(native.isa() is None, reason=str(native.missing())),
@@ -28,7 +28,7 @@ def threads():
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("op", NATIVE.values(), ids=NATIVE)
+@pytest.mark.parametrize("op", FUSED.values(), ids=FUSED)
 def test_any_number_of_threads_gives_the_same(op, case):
     given, call = cast(op.operands(case), torch.float32), on("native", op)
 

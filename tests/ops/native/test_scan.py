@@ -10,7 +10,8 @@ from milepost.errors import UsageError
 from milepost.ops import native
 
 from ..cases import GRID, OPS, Case, cast
-from .exact import NATIVE, check, rows_in_tables, single
+from ..exact import FUSED, rows_in_tables, single
+from .exact import check
 
 pytestmark = [
     pytest.mark.skipif(native.isa() is None, reason=str(native.missing())),
@@ -53,7 +54,7 @@ LONG_TABLES = {
     name: op for rows in (1, 17, 64, 65, 150, 400) for name, op in rows_in_tables(rows).items()
 }
 
-every_native_op = pytest.mark.parametrize("op", NATIVE.values(), ids=NATIVE)
+every_native_op = pytest.mark.parametrize("op", FUSED.values(), ids=FUSED)
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=n) for n, c in GRID.items()])
@@ -91,14 +92,14 @@ def test_tables_of_any_length(op, case):
 @pytest.mark.parametrize("batch", [1, 2], ids=["one batch", "every batch"])
 def test_a_dense_bias_that_is_shared(batch, heads):
     case = Case(S=70, T=130, H=2, G=1)
-    op = NATIVE["bias dense"]
+    op = FUSED["bias dense"]
     check(op, single(op, case) | {"bias": torch.randn(batch, heads, case.S, case.T)})
 
 
 @pytest.mark.parametrize("name", ["cope with everything", "forgetting", "bias table"])
 def test_a_sequence_cut_into_stretches(name):
     """From 32 tiles on, the queries of one head are several pieces of work."""
-    op = NATIVE[name]
+    op = FUSED[name]
     case = Case("window", B=1, H=1, G=1, S=2050, T=2050, span=500)
     check(op, single(op, case), of_terms=True)
 

@@ -23,14 +23,15 @@ from ..cases import (
     parts,
     table,
 )
-from .exact import GRADIENT, NATIVE, OUTPUT, instruction_sets, on, single
+from ..exact import FUSED, GRADIENT, OUTPUT, on, single
+from .exact import instruction_sets
 
 pytestmark = [
     pytest.mark.skipif(native.isa() is None, reason=str(native.missing())),
     pytest.mark.usefixtures("poisoned"),
 ]
 
-every_native_op = pytest.mark.parametrize("op", NATIVE.values(), ids=NATIVE)
+every_native_op = pytest.mark.parametrize("op", FUSED.values(), ids=FUSED)
 CASE = Case("packed", H=4, G=2, S=100, T=140, D=8, V=12, span=90)
 
 
@@ -98,7 +99,7 @@ def test_a_bias_of_minus_infinity_hides(dense):
     for _ in instruction_sets():
         found = ops.bias_attention(**given, backend="native")
         assert_near(found, ops.bias_attention(**exact), OUTPUT)
-        slopes = gradients(on("native", NATIVE["bias dense"]), given)
+        slopes = gradients(on("native", FUSED["bias dense"]), given)
         assert_gradients_near(slopes, gradients(ops.bias_attention, exact))
         assert not slopes["bias"][bias == lowest].any()
         if dense:
@@ -110,7 +111,7 @@ def test_a_bias_that_hides_everything_leaves_zeros():
     given = plain(CASE) | {"bias": torch.full((4, 3), -float("inf"))}
     for _ in instruction_sets():
         assert not ops.bias_attention(**given, backend="native").any()
-        for gradient in gradients(on("native", NATIVE["bias table"]), given).values():
+        for gradient in gradients(on("native", FUSED["bias table"]), given).values():
             assert not gradient.any()
 
 
@@ -126,7 +127,7 @@ def test_a_mask_of_the_lowest_float_is_finite(dense):
         assert_near(
             ops.bias_attention(**given, backend="native"), ops.bias_attention(**exact), OUTPUT
         )
-        found = gradients(on("native", NATIVE["bias dense"]), given)
+        found = gradients(on("native", FUSED["bias dense"]), given)
         assert_gradients_near(found, gradients(ops.bias_attention, exact))
 
 
@@ -167,7 +168,7 @@ def test_large_logits_do_not_overflow(size):
         near = (found - chosen).abs().amax(-1) < 1e-6
         assert near.double().mean() > 0.9
         assert found.isfinite().all()
-        slopes = gradients(on("native", NATIVE["softmax"]), given)
+        slopes = gradients(on("native", FUSED["softmax"]), given)
         for gradient in slopes.values():
             assert gradient.isfinite().all()
         # Weights are at most 1, but for the rounding of logits of 1e4

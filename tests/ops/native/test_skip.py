@@ -7,7 +7,8 @@ from milepost import ops
 from milepost.ops import native
 
 from ..cases import Case, assert_equal_up_to, cast, gradients, like_keys, operands, parts, table
-from .exact import GRADIENT, OUTPUT, SINGLE, instruction_sets
+from ..exact import GRADIENT, OUTPUT, SINGLE
+from .exact import instruction_sets
 
 pytestmark = [
     pytest.mark.skipif(native.isa() is None, reason=str(native.missing())),

@@ -13,12 +13,12 @@ from milepost.ops.inputs import Inputs
 from milepost.ops.native import _scan
 
 from ..cases import Case, assert_equal_up_to, cast, floating, gradients, parts
-from .exact import NATIVE, on, single
+from ..exact import FUSED, on, single
 
 pytestmark = pytest.mark.skipif(native.isa() is None, reason=str(native.missing()))
 
 CASE = Case("window", H=4, G=2, S=5, T=7, V=3)
-every_native_op = pytest.mark.parametrize("op", NATIVE.values(), ids=NATIVE)
+every_native_op = pytest.mark.parametrize("op", FUSED.values(), ids=FUSED)
 
 
 @pytest.fixture(autouse=True)
@@ -84,10 +84,10 @@ def test_who_watches_sees_the_operators(op):
 
 
 def test_a_trace_before_dispatch_has_the_operator():
-    given = single(NATIVE["cope"], CASE)
+    given = single(FUSED["cope"], CASE)
 
     def call(query):
-        return on("native", NATIVE["cope"])(**given | {"query": query})
+        return on("native", FUSED["cope"])(**given | {"query": query})
 
     graph = make_fx(call, pre_dispatch=True)(given["query"])
     assert "milepost.scan" in graph.code
@@ -96,7 +96,7 @@ def test_a_trace_before_dispatch_has_the_operator():
 
 def test_a_profile_shows_the_operator():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        on("native", NATIVE["cope"])(**single(NATIVE["cope"], CASE))
+        on("native", FUSED["cope"])(**single(FUSED["cope"], CASE))
     assert "milepost::scan" in {event.key for event in profile.key_averages()}
 
 
@@ -127,7 +127,7 @@ def test_it_compiles_whole_with_its_gradients(op):
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
 def test_inductor_compiles_what_is_around_it():
-    op = NATIVE["forgetting"]
+    op = FUSED["forgetting"]
     given = single(op, CASE)
 
     def call(**given):
@@ -145,10 +145,10 @@ def test_a_compiled_op_takes_sequences_that_grow():
         graphs.append(graph)
         return graph.forward
 
-    call = on("native", NATIVE["cope"])
+    call = on("native", FUSED["cope"])
     compiled = torch.compile(call, fullgraph=True, backend=count)
     for T in range(4, 9):
-        given = single(NATIVE["cope"], Case(S=T, T=T))
+        given = single(FUSED["cope"], Case(S=T, T=T))
         assert_equal_up_to(0, compiled(**given), call(**given))
     assert len(graphs) == 2
 
@@ -212,7 +212,7 @@ def test_without_gradients_it_is_the_same(op, without):
 
 def test_an_unused_remainder_and_an_unused_output():
     """Either of the two alone has its gradient."""
-    op = NATIVE["stick_breaking"]
+    op = FUSED["stick_breaking"]
     given = single(op, CASE)
     for part in (0, 1):
 
@@ -226,7 +226,7 @@ def test_an_unused_remainder_and_an_unused_output():
 
 
 def test_only_what_asks_for_a_gradient_has_one():
-    op = NATIVE["cope with everything"]
+    op = FUSED["cope with everything"]
     given = single(op, CASE)
     expected = gradients(on("native", op), given)
     for name in expected:
@@ -240,7 +240,7 @@ def test_only_what_asks_for_a_gradient_has_one():
 
 def test_a_mask_has_no_gradient_made_for_it():
     """One of a dense bias would be as large as all pairs of every head."""
-    op, watching = NATIVE["bias dense"], Watching()
+    op, watching = FUSED["bias dense"], Watching()
     given = single(op, CASE)
     query = given["query"].requires_grad_()
     with watching:

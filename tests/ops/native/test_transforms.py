@@ -8,12 +8,12 @@ from milepost.errors import UsageError
 from milepost.ops import native
 
 from ..cases import Case, gradients, parts
-from .exact import NATIVE, on, single
+from ..exact import FUSED, on, single
 
 pytestmark = pytest.mark.skipif(native.isa() is None, reason=str(native.missing()))
 
 CASE = Case("window", H=4, G=2, S=5, T=7, V=3)
-every_native_op = pytest.mark.parametrize("op", NATIVE.values(), ids=NATIVE)
+every_native_op = pytest.mark.parametrize("op", FUSED.values(), ids=FUSED)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_a_jacobian_is_a_gradient_for_each_output(op):
 
 
 def test_a_batch_of_gradients_is_refused_with_what_takes_it():
-    op = NATIVE["cope"]
+    op = FUSED["cope"]
     given = single(op, CASE)
     query = given["query"].requires_grad_()
     out = on("native", op)(**given)
@@ -103,7 +103,7 @@ def test_what_they_lack_is_refused_and_auto_takes_the_reference(op):
 
 def test_a_compiled_functional_gradient_is_of_the_reference():
     torch.compiler.reset()
-    op = NATIVE["cope"]
+    op = FUSED["cope"]
     given = single(op, CASE)
     total = of_query(op, given, "auto")
 
