@@ -20,7 +20,7 @@ from milepost.bench.cases import Operands, Shape, floating, operands
 from milepost.bench.contenders import REFERENCE, Contender, by
 from milepost.errors import UsageError
 
-TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {torch.float32: 1e-3, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 QUERIES, KEYS = 133, 201
 TABLE_ROWS = 17
 
@@ -63,10 +63,13 @@ def errors(call: Callable[..., Any], op: str, given: Operands) -> dict[str, floa
     """The relative error of each output and gradient; infinite where a number is not finite."""
     exact = given | {name: x.double() for name, x in floating(given).items()}
     expected = results(by(op, REFERENCE), exact)
-    return {name: _error(actual, expected[name]) for name, actual in results(call, given).items()}
+    return {
+        name: relative_error(actual, expected[name])
+        for name, actual in results(call, given).items()
+    }
 
 
-def _error(actual: Tensor, expected: Tensor) -> float:
+def relative_error(actual: Tensor, expected: Tensor) -> float:
     if actual.shape != expected.shape or not actual.isfinite().all():
         return math.inf
     difference = (actual.double() - expected).norm()

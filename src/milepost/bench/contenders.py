@@ -63,16 +63,21 @@ class Contender:
     def forward_and_backward(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The results, and the gradients of all the floating operands, made anew each time."""
         results = parts(self.call(**self.given))
-        if self.directions is None:
-            generator = torch.Generator().manual_seed(1)
-            self.directions = tuple(
-                torch.randn(result.shape, generator=generator).to(result.dtype)
-                for result in results
-            )
         gradients = torch.autograd.grad(
-            results, self.leaves, self.directions, materialize_grads=True
+            results, self.leaves, self.directions_of(results), materialize_grads=True
         )
         return results, gradients
+
+    def directions_of(self, results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What the results' gradients are taken along: the same at every call."""
+        if self.directions is None:
+            device = results[0].device
+            generator = torch.Generator(device).manual_seed(1)
+            self.directions = tuple(
+                torch.randn(result.shape, generator=generator, device=device).to(result.dtype)
+                for result in results
+            )
+        return self.directions
 
 
 def by(op: str, backend: str) -> Callable[..., Any]:

@@ -6,15 +6,16 @@ are gates; the line at 1 is PyTorch's own attention. Drawn by matplotlib (extra 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from milepost.bench.cases import TYPICAL
+from milepost.bench.cases import HALF, NEVER, TYPICAL
 from milepost.bench.results import BOTH, DIRECTIONS, FORWARD, MILEPOST, Group, Record, groups, ratio
 from milepost.errors import UsageError
 from milepost.report.plots import INK, MARKERS, QUIET, SERIES, STYLE, svg_text, themed
 
 PANEL = (4.3, 2.5)
-DASHES = (0, (4, 2))
+DASHES: dict[str, Any] = {TYPICAL: "solid", NEVER: (0, (4, 2)), HALF: (0, (1, 1))}
 TITLES = {FORWARD: "forward", BOTH: "forward + backward"}
 
 
@@ -34,26 +35,25 @@ def draw(record: Record) -> dict[str, str]:
     with matplotlib.rc_context(STYLE):
         for (decode, threads), chosen in kinds.items():
             name = f"{'decode-' if decode else ''}{threads}-thread{'s' * (threads > 1)}"
-            figure = _figure(chosen, DIRECTIONS[:1] if decode else DIRECTIONS)
+            figure = panels(chosen, DIRECTIONS[:1] if decode else DIRECTIONS)
             drawn[name] = themed(svg_text(figure), name)
     return drawn
 
 
-def _figure(chosen: list[Group], directions: tuple[str, ...]) -> Any:
+def panels(chosen: Sequence[Group], directions: tuple[str, ...]) -> Any:
+    """A figure with a row for each op, and a column for each direction."""
     from matplotlib.figure import Figure
 
     ops = list(dict.fromkeys(group.op for group in chosen))
     width, height = PANEL
     figure = Figure(figsize=(width * len(directions), height * len(ops)), layout="constrained")
-    panels = figure.subplots(len(ops), len(directions), squeeze=False)
-    for op, row in zip(ops, panels, strict=True):
+    grid = figure.subplots(len(ops), len(directions), squeeze=False)
+    for op, row in zip(ops, grid, strict=True):
         for direction, axes in zip(directions, row, strict=True):
             _panel(axes, [group for group in chosen if group.op == op], direction)
             axes.set_title(f"{op}, {TITLES[direction]}")
     lines = {
-        line.get_label(): line
-        for axes in panels.flat
-        for line in axes.get_legend_handles_labels()[0]
+        line.get_label(): line for axes in grid.flat for line in axes.get_legend_handles_labels()[0]
     }
     if lines:
         figure.legend(
@@ -88,7 +88,7 @@ def _panel(axes: Any, chosen: list[Group], direction: str) -> None:
                 marker=MARKERS[place % len(MARKERS)],
                 markersize=4,
                 markeredgewidth=0,
-                linestyle="solid" if typical else DASHES,
+                linestyle=DASHES[group.gates],
                 linewidth=1.8,
                 label=f"D={head_dim}{gates}",
             )

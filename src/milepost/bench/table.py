@@ -211,45 +211,55 @@ def _left_out(record: Record) -> dict[str, str]:
 
 def terminal(record: Record, *, only_summary: bool = False) -> Iterator[RenderableType]:
     """The tables and their notes, to be printed one after the other."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     for sheet in sheets(record, only_summary=only_summary):
-        # not the table's own title, which would be broken where the table is narrow
-        yield Text(sheet.title, style="bold")
-        drawn = Table(
-            box=box.SIMPLE_HEAD,
-            padding=(0, 2, 0, 0),
-            pad_edge=False,
-        )
-        for index, head in enumerate(sheet.heads):
-            drawn.add_column(head, justify="left" if index < sheet.left else "right")
-        for row in sheet.rows:
-            drawn.add_row(*map(Text, row))
-        yield drawn
+        yield from drawn(sheet)
     for line in notes(record):
         yield Text(line)
 
 
+def drawn(sheet: Sheet) -> Iterator[RenderableType]:
+    """A table and its title."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    # not the table's own title, which would be broken where the table is narrow
+    yield Text(sheet.title, style="bold")
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+    )
+    for index, head in enumerate(sheet.heads):
+        table.add_column(head, justify="left" if index < sheet.left else "right")
+    for row in sheet.rows:
+        table.add_row(*map(Text, row))
+    yield table
+
+
 def markdown(record: Record, *, only_summary: bool = False) -> str:
     """The same tables and notes as Markdown."""
-    blocks = [
-        f"**{_escape(sheet.title)}**\n\n{_markdown(sheet)}"
-        for sheet in sheets(record, only_summary=only_summary)
-    ]
-    blocks.append("".join(f"- {_escape(line)}\n" for line in notes(record)))
-    return "\n".join(blocks)
+    blocks = [sheet_as_markdown(sheet) for sheet in sheets(record, only_summary=only_summary)]
+    return "\n".join([*blocks, bullets(notes(record))])
 
 
-def _markdown(sheet: Sheet) -> str:
+def bullets(lines: Sequence[str]) -> str:
+    """Lines as a list in Markdown."""
+    return "".join(f"- {_escape(line)}\n" for line in lines)
+
+
+def sheet_as_markdown(sheet: Sheet) -> str:
+    """A table and its title in Markdown."""
     aligned = [":--" if i < sheet.left else "--:" for i in range(len(sheet.heads))]
     rows: Sequence[Sequence[str]] = [
         [_escape(head) for head in sheet.heads],
         aligned,
         *([_escape(word) for word in row] for row in sheet.rows),
     ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return f"**{_escape(sheet.title)}**\n\n{table}"
 
 
 def _escape(text: str) -> str:

@@ -51,11 +51,49 @@ class Cpu:
 
 
 @dataclass(frozen=True)
+class Gpu:
+    """Measure on this machine's GPU: check each op first, then time it beside the others.
+
+    Where there is PyTorch and Triton but no tyro: PYTHONPATH=src python -m milepost.bench.gpu.
+    Results are written after each step; what the time did not suffice for is named.
+    """
+
+    ops: Annotated[str | None, tyro.conf.arg(metavar="A,B,...")] = None
+    """softmax, bias, bias_dense, relative, cope, cope_alibi, forgetting, stick_breaking; all of
+    them if left out."""
+    lengths: Annotated[str, tyro.conf.arg(metavar="N,N,...")] = (
+        "1024,2048,4096,8192,16384,32768,65536"
+    )
+    """Tokens in a sequence."""
+    head_dims: Annotated[str, tyro.conf.arg(metavar="N,N,...")] = "64,128"
+    """Of queries, keys and values."""
+    dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16"
+    """Of queries, keys and values."""
+    parts: Annotated[str | None, tyro.conf.arg(metavar="A,B,...")] = None
+    """checks, table, sweep, decode, memory, model, others, models, rest; all of them if left
+    out."""
+    seconds: float = 540.0
+    """How long it may take."""
+    rounds: int = 5
+    """At most so many for each cell and direction."""
+    dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print what would be done and how long it should take; needs no GPU."""
+    tune: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Find the kernels' blocks instead."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """The folder for results, tables and plots; runs/bench if left out."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """The file for the results; DIR/DATE-gpu-NAME.json if left out."""
+    resume: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """Go on with the results in this file, where a run left off."""
+
+
+@dataclass(frozen=True)
 class Table:
     """Print the tables of a saved result."""
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """As `milepost bench cpu` wrote it."""
+    """As `milepost bench cpu` or `milepost bench gpu` wrote it."""
     markdown: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """As Markdown."""
     summary: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -69,20 +107,25 @@ class Table:
 class Arguments:
     """Measure the speed and memory of the ops, or show what was measured."""
 
-    what: Cpu | Table
+    what: Cpu | Gpu | Table
 
 
 def run(arguments: Arguments) -> int:
     """Measure or show; 1 if an op was wrong or a part could not be measured."""
     if isinstance(arguments.what, Table):
         return show(arguments.what)
+    if isinstance(arguments.what, Gpu):
+        return measure_on_gpu(arguments.what)
     return measure(arguments.what)
 
 
 def show(arguments: Table) -> int:
     """Print a saved result."""
     from milepost.bench import results, table, write
+    from milepost.bench.gpu import results as gpu_results
 
+    if gpu_results.kind_of(arguments.file) == gpu_results.KIND:
+        return show_gpu(arguments)
     record = results.load(arguments.file)
     if arguments.markdown:
         print(table.markdown(record, only_summary=arguments.summary), end="")
@@ -95,6 +138,35 @@ def show(arguments: Table) -> int:
         for path in write.write(record, arguments.file.parent, arguments.file.stem):
             print(path, file=sys.stderr)
     return 0
+
+
+def show_gpu(arguments: Table) -> int:
+    """Print a saved result of `milepost bench gpu`."""
+    from milepost.bench import write
+    from milepost.bench.gpu import command, results, table
+
+    record = results.load(arguments.file)
+    if arguments.markdown:
+        print(table.markdown(record, only_summary=arguments.summary), end="")
+    else:
+        write.print_all(table.terminal(record, only_summary=arguments.summary))
+    if arguments.plot:
+        table.plots(record)  # says what is missing where matplotlib is
+        for path in command.drawings(record, arguments.file):
+            print(path, file=sys.stderr)
+    return 0
+
+
+def measure_on_gpu(arguments: Gpu) -> int:
+    """Run a benchmark on a GPU."""
+    from dataclasses import fields
+
+    from milepost.bench.gpu.command import Request, main
+    from milepost.bench.gpu.plan import Options
+
+    given = {field.name: getattr(arguments, field.name) for field in fields(arguments)}
+    options = Options(**{field.name: given.pop(field.name) for field in fields(Options)})
+    return main(Request(options=options, **given))
 
 
 def measure(arguments: Cpu) -> int:
