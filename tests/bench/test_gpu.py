@@ -6,6 +6,8 @@ kernels themselves, interpreted.
 
 import dataclasses
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from milepost import cli
 from milepost.bench import check, write
 from milepost.bench.cases import HALF, NEVER, TYPICAL, Shape, operands
 from milepost.bench.gpu import (
@@ -196,10 +199,11 @@ def test_a_run_measures_all_that_is_planned(kernels, started, planned, tmp_path,
     path = tmp_path / "result.json"
     command.shown(record, path)
     printed = capsys.readouterr().out
-    assert "cope, typical gates" in printed
+    assert "Training a 124M model" in printed
     assert str(path) in printed
     text = (tmp_path / "result.md").read_text()
     assert text == table.markdown(record)
+    assert "**cope, typical gates**" in text
     for title in ("Decoding", "Memory of forward", "Training a 124M model"):
         assert f"**{title}" in text
     pytest.importorskip("matplotlib")
@@ -498,6 +502,53 @@ def test_a_dry_run_says_what_and_how_long(capsys):
     assert "does not fit" in capsys.readouterr().out
 
 
+BARE = """
+import sys
+for name in ("tyro", "beartype", "triton", "milepost.ops.native._kernels"):
+    sys.modules[name] = None
+from milepost.bench.gpu.__main__ import run
+assert run(["--dry-run"]) == 0
+assert run([]) == 2
+from milepost.bench.gpu import command, model, run, table, tune, worker
+assert not [name for name in ("tyro", "beartype") if sys.modules[name] is not None]
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="would measure")
+def test_a_bare_source_tree_is_enough():
+    ended = subprocess.run(
+        [sys.executable, "-c", BARE], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "What would be measured" in ended.stdout
+    assert "found none" in ended.stderr
+
+
+def test_the_two_command_lines_are_one(monkeypatch, tmp_path, capsys):
+    asked: list[Any] = []
+    monkeypatch.setattr(command, "main", lambda request: asked.append(request) or 0)
+    monkeypatch.setattr("milepost.bench.gpu.__main__.main", command.main)
+    words = ["--ops", "cope", "--seconds", "30", "--dry-run", "--out", "there"]
+    assert cli.main(["bench", "gpu", *words]) == 0
+    assert main(words) == 0
+    assert main(command.command_line(asked[0])) == 0
+    assert cli.main(["bench", "gpu"]) == 0
+    assert main([]) == 0
+    assert asked[0] == asked[1] == asked[2]
+    assert asked[3] == asked[4]
+
+
+def test_a_saved_result_is_shown(kernels, started, tmp_path, capsys):
+    record = started(ops="softmax", lengths="16", head_dims="16", parts="table")
+    path = str(tmp_path / "result.json")
+    assert cli.main(["bench", "table", path, "--plot"]) == 0
+    printed = capsys.readouterr()
+    assert "Time over that of another" in printed.out
+    assert "result.md" in printed.err
+    assert cli.main(["bench", "table", path, "--markdown", "--summary"]) == 0
+    assert capsys.readouterr().out == table.markdown(record, only_summary=True)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -548,6 +599,7 @@ def test_the_command_measures_and_resumes(kernels, planned, tmp_path, monkeypatc
     said: list[Any] = []
     monkeypatch.setattr(run, "run", lost)
     monkeypatch.setattr(command.os, "execv", lambda *given: said.append(given))
+    monkeypatch.setattr(command.os, "closerange", lambda *given: None)
     with pytest.raises(AssertionError):  # execv does not come back
         main([*words, "--json", "again.json"])
     ((_, called),) = said

@@ -140,8 +140,8 @@ def place(request: Request, name: str, ending: str = "") -> Path:
 
 
 def shown(record: dict[str, object], path: Path) -> None:
-    """Print the tables; write them and the plots beside the results."""
-    write.print_all(table.terminal(record))
+    """Print the tables that fit a screen; write all of them and the plots beside the results."""
+    write.print_all(table.terminal(record, cells=False))
     for written in (path, *drawings(record, path)):
         print(written)
 
@@ -215,6 +215,8 @@ def again(request: Request, seconds: float) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     words = command_line(replace(request, options=replace(request.options, seconds=seconds)))
+    # what belongs to the GPU's driver must be closed, so that it gives the memory back
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.execv(sys.executable, [sys.executable, "-m", "milepost.bench.gpu", *words])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from milepost.bench import check
 from milepost.bench.contenders import MILEPOST, PLAIN, SDPA
 from milepost.bench.gpu.cells import BACKWARD
 from milepost.bench.gpu.results import Group, failures, groups, rate
@@ -159,14 +160,14 @@ def models(record: Record) -> Sheet:
     return Sheet("Training a 124M model: tokens per second", heads, rows, 2)
 
 
-def sheets(record: Record, *, only_summary: bool = False) -> Iterator[Sheet]:
-    """The tables that have something to show."""
+def sheets(record: Record, *, only_summary: bool = False, cells: bool = True) -> Iterator[Sheet]:
+    """The tables that have something to show, without each op's `cells` if need be."""
     if any(not case["decode"] for case in record["cases"]):
         yield summary(record)
     if only_summary:
         return
     for group in groups(record):
-        if not group.decode:
+        if cells and not group.decode:
             yield details(record, group)
     for sheet in (decoding(record), memory(record), models(record)):
         if sheet.rows:
@@ -200,6 +201,11 @@ def notes(record: Record) -> list[str]:
         )
     if any(case["wrong"] for case in record["cases"]):
         lines.append("‡ The kernel was not right: its times are those of something else.")
+    lines += [
+        f"{one['contender']} computes something else than {one['op']}: {one['reason']}."
+        for one in record["checks"]
+        if one["optional"] and one["verdict"] == check.WRONG
+    ]
     differing = [one["label"] for one in record["checks"] if one["differs"]]
     if differing:
         lines.append(f"A second run gave other bits in {len(differing)} checks: {differing[0]} …")
@@ -227,9 +233,11 @@ def left_out(record: Record) -> dict[str, str]:
     return reasons
 
 
-def terminal(record: Record, *, only_summary: bool = False) -> Iterator[RenderableType]:
+def terminal(
+    record: Record, *, only_summary: bool = False, cells: bool = True
+) -> Iterator[RenderableType]:
     """The tables and their notes, to be printed one after the other."""
-    return with_notes(sheets(record, only_summary=only_summary), notes(record))
+    return with_notes(sheets(record, only_summary=only_summary, cells=cells), notes(record))
 
 
 def with_notes(shown: Iterable[Sheet], below: Iterable[str]) -> Iterator[RenderableType]:

@@ -16,6 +16,7 @@ A job prints a line for each finding, so that what it had found stays when it is
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -111,9 +112,16 @@ def here(device: Device) -> Pool:
 
 def _in_process(job: Job, seconds: float) -> tuple[list[Finding], str | None]:
     command = [sys.executable, "-m", "milepost.bench.gpu.worker", json.dumps(job)]
+    # the other cores have workers of their own
+    alone = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     try:
         ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, check=False
+            command,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            env=os.environ | alone,
         )
     except subprocess.TimeoutExpired as error:
         # bytes here, whatever `text` says
