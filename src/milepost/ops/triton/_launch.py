@@ -1,11 +1,12 @@
 """The launches of the kernels. Imported where a kernel runs: it needs Triton."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from milepost.ops import triton
 from milepost.ops.inputs import Inputs
 from milepost.ops.triton import _scan
 from milepost.ops.triton._kernels.backward_key import backward_key
@@ -41,6 +42,8 @@ CHUNK = 2
 
 def launch(kernel: Any, grid: tuple[int, int, int], *arguments: Any, **constants: Any) -> None:
     """Every launch goes through here."""
+    if not triton.interpreted():  # which knows no options of compilers
+        constants["enable_fp_fusion"] = True
     kernel[grid](*arguments, **constants)
 
 
@@ -125,7 +128,7 @@ def decay_in_tile(decay: Tensor, N: int) -> Tensor:
 
 def operands(given: Inputs, N: int, needed: Tensor | None = None) -> Given:
     """What every kernel reads. N is the tile of keys of the kernels that it is for."""
-    B, H, S, D = given.query.shape
+    H, S = given.query.shape[1:3]
     G, T = given.key.shape[1:3]
     distance = by_distance(given)
     decay = None if given.decay is None else (given.decay * LOG2_E).contiguous()
@@ -150,6 +153,7 @@ def operands(given: Inputs, N: int, needed: Tensor | None = None) -> Given:
         decay_in_tile=None if decay is None else decay_in_tile(decay, N),
         needed=needed,
         last=last,
+        full=last * QUANTA,
         beyond=0 if distance is None else _beyond(given),
         settled=settled,
         lag=int(given.kind == "stick_breaking" and not given.attend_current),
@@ -196,6 +200,7 @@ def needed(given: Inputs) -> Tensor | None:
         lowest.cummin(-1).values,
         found,
         given.scale * LOG2_E,
+        math.log2(T),
         H // G,
         S,
         T,

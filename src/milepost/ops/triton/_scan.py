@@ -1,6 +1,7 @@
 """The scan on GPUs: what it takes, how its operands are prepared, and its launches."""
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ LOG2_E = math.log2(math.e)
 QUANTA = 1 << 22  # of a whole count: arithmetic.py
 NEVER = 1 << 60  # quanta that no row counts
 STICK_IS_SPENT = 24.0  # 2⁻²⁴ of it is left
+OLDEST_GPU = (8, 0)
 MOST_HEAD_DIM, MOST_VALUE_DIM = 256, 256
 # Tables that are longer than sequences are made and used in stretches of queries, that take
 # together no more than so many bytes
@@ -28,6 +30,10 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
         return reason
     if query.dtype == torch.float64:
         return "computes in float32, got float64 tensors"
+    if query.is_cuda and torch.version.hip is None and not torch.compiler.is_compiling():
+        capability = torch.cuda.get_device_capability(query.device)
+        if capability < OLDEST_GPU:
+            return f"needs a GPU of compute capability 8.0 (Ampere) or later, got {capability}"
     if query.shape[3] > MOST_HEAD_DIM:
         return f"takes head_dim up to {MOST_HEAD_DIM}, got {query.shape[3]}"
     if 0 in (*query.shape[:3], value.shape[3]):
@@ -125,8 +131,14 @@ def _forward_of(given: Inputs) -> tuple[Tensor, Tensor]:
     from milepost.ops.triton import _launch
 
     out, residual = _results(given)
-    _launch.forward(given, out, residual)
+    with _on_its_device(given.query):
+        _launch.forward(given, out, residual)
     return out, residual
+
+
+def _on_its_device(query: Tensor) -> AbstractContextManager[Any]:
+    """Triton launches on the current GPU, wherever the tensors are."""
+    return torch.cuda.device_of(query) if query.is_cuda else nullcontext()
 
 
 def _gradients(
@@ -142,7 +154,8 @@ def _gradients(
     parts = stretches(given, backward=True)
     if len(parts) == 1:
         grads = _grads(given, bias_grad)
-        _launch.backward(given, grads, out, residual, grad_out, grad_residual)
+        with _on_its_device(given.query):
+            _launch.backward(given, grads, out, residual, grad_out, grad_residual)
         return list(grads.values())
     total = {
         name: torch.zeros_like(grad, dtype=torch.float32)
@@ -153,14 +166,15 @@ def _gradients(
         grads = _grads(short, bias_grad)
         of_rows = (x[..., rows] for x in (residual, grad_residual) if x is not None)
         some = [x.contiguous() for x in of_rows]
-        _launch.backward(
-            short,
-            grads,
-            out[:, :, rows].contiguous(),
-            some[0],
-            grad_out[:, :, rows],
-            some[1] if len(some) > 1 else None,
-        )
+        with _on_its_device(given.query):
+            _launch.backward(
+                short,
+                grads,
+                out[:, :, rows].contiguous(),
+                some[0],
+                grad_out[:, :, rows],
+                some[1] if len(some) > 1 else None,
+            )
         for name, grad in grads.items():
             at = total[name]
             if name in ("query", "position_query") or (grad.ndim == 4 and name == "bias"):

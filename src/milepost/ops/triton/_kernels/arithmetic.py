@@ -162,7 +162,7 @@ def sum_from_oldest(
     b = tl.arange(0, N)[None, :]
     triangle = a <= b if KEYS == 1 else a >= b
     sums = tl.zeros_like(x).to(tl.float32) + carry
-    if DTYPE == tl.float32:
+    if tl.float32 == DTYPE:
         triangle = triangle.to(tl.float32).to(tl.bfloat16)
         first = x.to(tl.bfloat16)
         x -= first.to(tl.float32)
@@ -172,9 +172,7 @@ def sum_from_oldest(
         sums = _along_keys(second, triangle, sums, KEYS, PRECISION)
         return _along_keys(first, triangle, sums, KEYS, PRECISION)
     else:
-        return _along_keys(
-            x.to(DTYPE), triangle.to(tl.float32).to(DTYPE), sums, KEYS, PRECISION
-        )
+        return _along_keys(x.to(DTYPE), triangle.to(tl.float32).to(DTYPE), sums, KEYS, PRECISION)
 
 
 # Loads and stores where each number of a tile has an address of its own. In PTX they stay in the

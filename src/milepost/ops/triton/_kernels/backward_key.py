@@ -34,7 +34,6 @@ def backward_key(
     grid: key tiles, G, B. PART is "all", or "rest" and then "band". BAND_N is the tile of keys of
     `carries` and `backward_query` in the band; N of the band is a multiple of it.
     """
-    S = given.queries
     T = given.keys
     tile = tl.program_id(0)
     key_head = tl.program_id(1)
@@ -192,7 +191,7 @@ def meet(
         newest = of_head + (tl.minimum((tile + 1) * N, T) - 1) // BAND_N
         # Rows that do not come as far have counted all of the table, or used up the stick
         counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile * N)
-        nothing_left = 1e30 if STICK else given.last.to(tl.int64) << 22
+        nothing_left = 1e30 if STICK else given.full
         carry = tl.load(back.carry + newest * S + rows, mask=counting, other=nothing_left)
         oldest = of_head + tile * (N // BAND_N)
         older = tl.load(back.older + oldest * S + rows, mask=counting, other=0.0)

@@ -48,7 +48,8 @@ def backward_query(
     band = tl.maximum(first_position + 1 - given.beyond, 0) // N
     if back.band is not None:
         band = tl.min(tl.load(back.band + row, mask=inside, other=tiles.NO_KEY)) // N
-    band = tl.maximum(band, oldest)
+    else:
+        band = tl.maximum(band, oldest)
 
     query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
     gate_query = query

@@ -1,4 +1,4 @@
-"""Before the backward: what each row carries when it comes to a tile of keys, and how far it counts."""
+"""Before the backward: what rows carry when they come to a tile, and how far they count."""
 
 import triton
 import triton.language as tl
@@ -47,7 +47,7 @@ def carries(
         query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
     carry = tl.zeros((M,), tl.int64 if COUNTS else tl.float32)
     at = carry_at_tile + (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, N) * S + rows
-    # From the end of the newest group on, whose keys may all be in the future
+    # From the end of the newest group on, whose keys may all be in the future, and whole groups
     tile = newest // (GROUP // N) * (GROUP // N) + GROUP // N - 1
     going = newest >= oldest
     while going:
@@ -55,7 +55,7 @@ def carries(
             keys = tile * N + tl.arange(0, N)
             seen = (keys[None, :] <= positions[:, None]) & (keys[None, :] >= first[:, None])
             met = tl.zeros_like(rows) + tile
-            there = inside & (met >= oldest) & (met < tl.cdiv(T, N))
+            there = inside & (met < tl.cdiv(T, N))
             tl.store(at + tile.to(tl.int64) * S, carry, mask=there)
             if given.gate_key is not None:
                 key = tiles.load_columns(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)
@@ -72,4 +72,4 @@ def carries(
         done = (carry >= given.settled) | (first > tile * N + N - 1)
         going = (tile >= oldest) & ((tl.min(done.to(tl.int32)) == 0) | (tile >= band_end))
     row = (batch * given.heads + head).to(tl.int64) * S + rows
-    tl.store(band + row, tl.zeros_like(rows) + tl.maximum(tile + 1, oldest) * N, mask=inside)
+    tl.store(band + row, tl.zeros_like(rows) + (tile + 1) * N, mask=inside)

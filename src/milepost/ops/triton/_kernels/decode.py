@@ -59,10 +59,9 @@ def scores(
     N: tl.constexpr,
     SHARE: tl.constexpr,
 ):
-    """Products with the gates' keys, fp32 (B, H, S, T), and what each part counts, in quanta
-    (parts, B, H, S).
+    """Writes products with the gates' keys, fp32 (B, H, S, T), and counts (parts, B, H, S).
 
-    grid: parts, G, B. A part is SHARE tiles of N keys.
+    grid: parts, G, B. A part is SHARE tiles of N keys. Counts are in quanta.
     """
     S = given.queries
     T = given.keys
@@ -70,7 +69,7 @@ def scores(
     key_head = tl.program_id(1)
     batch = tl.program_id(2)
     head, query, inside = packed_rows(given, key_head, M)
-    first, oldest = first_packed(given, batch, head, query, inside)
+    first, _ = first_packed(given, batch, head, query, inside)
     if given.gate_query is not None:
         q = load_packed(given.gate_query, batch, head, query, inside, D, BLOCK_D)
     else:
@@ -115,9 +114,11 @@ def decode(
     N: tl.constexpr,
     SHARE: tl.constexpr,
 ):
-    """Of each part: out_parts (parts, B, H, S, V), not divided by its sum, and (parts, B, H, S)
-    tops and totals, a logit and the sum; or, in totals, what it spends of its stick.
+    """Writes the output of each part.
 
+    out_parts     (parts, B, H, S, V), weighted sums of values, not divided by the sum of weights
+    tops, totals  (parts, B, H, S), a logit, and the sum relative to it; or, in totals alone, how
+                  much of its stick a part breaks
     grid: parts, G, B.
     """
     S = given.queries

@@ -30,11 +30,11 @@ def forward(
     N: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """out (B, H, S, V); residual (2, B, H, S): a logit of each row, and 1 / its sum, or (B, H, S):
-    what is left of the stick.
+    """Writes out (B, H, S, V) and residual.
 
-    grid: query tiles, H, B. CHUNK is how many tiles of a band are met before anyone looks whether
-    its end is reached; the loads of these overlap.
+    The latter is (2, B, H, S), a logit of each row and 1 / its sum; or (B, H, S), what is left of
+    the stick. grid: query tiles, H, B. CHUNK is how many tiles of a band are met before anyone
+    looks whether its end is reached; the loads of these overlap.
     """
     S = given.queries
     T = given.keys

@@ -48,6 +48,8 @@ class Given(NamedTuple):
     """P, the last entry of `lookup`."""
     beyond: Any
     """R, the last entry of `distance`; 0 without one."""
+    full: Any
+    """P, in quanta."""
     settled: Any
     """What a row has to carry for older keys not to change it (int64), or to be left out (fp32)."""
     lag: Any
@@ -132,6 +134,6 @@ class Gradients(NamedTuple):
     bias: Any
     """fp32 (B, H, S, T); zeros to begin with."""
     row: Any
-    """fp32 (B, H, S): the sum over keys of ∂loss/∂logit, or, for slopes, of that times the count."""
+    """fp32 (B, H, S): the sum over keys of ∂loss/∂logit; for slopes, of that times the count."""
     column: Any
     """fp32 (B, H, T): the sum over queries of ∂loss/∂logit."""

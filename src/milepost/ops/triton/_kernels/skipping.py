@@ -15,6 +15,7 @@ def needed(
     lowest,
     found,
     scale,
+    most,
     group,
     S,
     T,
@@ -33,7 +34,8 @@ def needed(
     (all in base 2): by Cauchy and Schwarz, the weights of at most T such keys are together below
     2⁻²⁴ of the weight of the row's own token. Both grow with n, which bisection makes use of.
 
-    longest (B, G, tiles) and lowest (B, H, tiles) are those maxima and minima. grid: row tiles, H, B.
+    longest (B, G, tiles) and lowest (B, H, tiles) are those maxima and minima, and most is log₂ T.
+    grid: row tiles, H, B.
     """
     head = tl.program_id(1)
     batch = tl.program_id(2)
@@ -50,7 +52,6 @@ def needed(
     count = tl.cdiv(T, N)
     keys_of = longest + (batch * (heads // group) + head // group).to(tl.int64) * count
     decays_of = lowest + of_head * count
-    most = tl.log2(T.to(tl.float32))
 
     # the tiles below `low` are not needed, `high` and all above are
     low = tl.zeros_like(rows)
