@@ -11,7 +11,7 @@ COMPILER = $(firstword $(foreach name,$(CXX) c++ clang++,$(shell command -v $(na
 INSTALL = $(BIN)/python -m pip install --quiet --no-build-isolation
 EDITABLE = $(INSTALL) $(if $(COMPILER),,-C wheel.cmake=false) --editable
 
-.PHONY: demo test check build test-without-kernels sanitize format clean
+.PHONY: demo test check build test-without-kernels test-triton-3.6 sanitize format clean
 
 demo: $(VENV)/demo-ready  ## train six encodings on two tasks, in minutes, and show the table
 	$(BIN)/milepost study cope-table2 --scale mini
@@ -29,7 +29,7 @@ build: $(VENV)/dev-ready  ## compile what changed in the kernels, and say which 
 	$(EDITABLE) . --no-deps
 	@$(BIN)/python -c 'from milepost.ops import native; print(*native.isas() or [native.missing()])'
 
-# The next two install milepost into an environment of its own in build/, which sees the packages of
+# The next three install milepost into an environment of its own in build/, which sees the packages of
 # $(VENV) behind it. Their tests run what is installed there.
 test-without-kernels: $(VENV)/dev-ready  ## what a machine without a compiler gets: ops, encodings
 	$(call environment,build/without-kernels)
@@ -37,6 +37,15 @@ test-without-kernels: $(VENV)/dev-ready  ## what a machine without a compiler ge
 	build/without-kernels/bin/python -c \
 		'from milepost.ops import native; print(native.missing()); assert native.isa() is None'
 	build/without-kernels/bin/python -m pytest -n 2 tests/ops tests/encodings tests/test_encodings.py
+
+# The oldest Triton that the kernels for GPUs are meant for lies before that of $(VENV)
+test-triton-3.6: $(VENV)/dev-ready  ## the kernels for GPUs with Triton 3.6: interpreted, compiled
+	$(call environment,build/triton-3.6)
+	$(call install,build/triton-3.6)
+	$(BIN)/python -m pip --python build/triton-3.6/bin/python install --quiet --no-deps triton==3.6.0
+	build/triton-3.6/bin/python -c \
+		'import triton; print("Triton", triton.__version__); assert triton.__version__ == "3.6.0"'
+	build/triton-3.6/bin/python -m pytest -n 2 tests/ops/triton tests/bench/test_compile.py
 
 sanitize: $(VENV)/dev-ready  ## the kernels' tests with the address and undefined-behaviour sanitizers
 	$(call environment,build/sanitize)

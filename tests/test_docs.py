@@ -19,6 +19,7 @@ import tyro
 
 import milepost
 from milepost import cli, encoding, studies
+from milepost.bench import compiled
 from milepost.bench import results as bench_results
 from milepost.bench import table as bench_table
 from milepost.report import results, table
@@ -105,7 +106,7 @@ def test_the_commands_of_a_page_run(
 @pages_with(lambda page: shell_lines(page, run=False))
 def test_the_commands_that_are_not_run_exist(page: Path) -> None:
     targets = re.findall(
-        r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+        r"^([\w.-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
     )
     for program, *arguments in shell_lines(page, run=False):
         if program == "make":
@@ -271,3 +272,13 @@ def test_the_benchmarks_are_those_of_the_results() -> None:
         assert all(
             check["verdict"] == "right" for check in record["checks"] if not check["optional"]
         )
+
+
+def test_what_gpu_kernels_take_is_that_of_the_files() -> None:
+    page = (ROOT / "docs/gpu-resources.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- (\S+\.json) begins -->\n(.*?)<!-- \1 ends -->", page, re.DOTALL)
+    assert {ROOT / name for name, _ in shown} == set((ROOT / "bench/compiled").glob("*.json"))
+    for number, (name, markdown) in enumerate(shown):
+        record = compiled.load(ROOT / name)
+        # the newest Triton first, kernel by kernel; of the others what they come to
+        assert markdown.strip() == compiled.markdown(record, only_summary=number > 0).strip()

@@ -13,4 +13,11 @@ write.py        where the files lie, and what is drawn from them
 table.py        its tables
 plot.py         its plot
 live.py         the progress line
+
+And what the kernels for GPUs take of one, compiled where there is none:
+
+shipped.py      which kernels are shipped
+compile.py      their compilation, for each kind of GPU
+resources.py    registers, memory and instructions of a compiled kernel
+compiled.py     what a file of them holds, what in it must not be, and its tables
 """

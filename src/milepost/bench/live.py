@@ -22,3 +22,18 @@ class BenchLine(Lines):
             self.log(news)
         elif self.due():
             self.log(about)
+
+
+class CompileLine(Lines):
+    """One line with a bar over the calls whose kernels are compiled."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.task = self.display.add_task(title, about="", total=1.0)
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        """Called after each call, with how many of a target's are done."""
+        about = f"{done} of {total}, {label}"
+        self.display.update(self.task, completed=done / total, about=about)
+        if self.due():
+            self.log(about)

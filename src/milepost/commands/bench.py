@@ -51,6 +51,28 @@ class Cpu:
 
 
 @dataclass(frozen=True)
+class Compile:
+    """Compile the kernels for GPUs, on a machine that needs none, and see what they take.
+
+    The exit status is 1 if one of them does not compile, spills registers, or takes more shared
+    memory than a block of threads may have.
+    """
+
+    targets: Annotated[str, tyro.conf.arg(metavar="A,B,...")] = "sm_80,sm_90,sm_100,gfx942"
+    """Kinds of GPUs."""
+    ops: Annotated[str | None, tyro.conf.arg(metavar="A,B,...")] = None
+    """softmax, bias_table, bias_dense, relative, cope, cope_separate, cope_approximate, cope_alibi,
+    forgetting, stick_breaking; all of them if left out."""
+    all: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Every op, dtype and head dimension, with and without `start`, for each target, which takes
+    hours. Else what is shipped for the target, which takes a quarter of an hour on two cores."""
+    jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Processes; one for each core if left out."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
+    """A file for the results."""
+
+
+@dataclass(frozen=True)
 class Gpu:
     """Measure on this machine's GPU: check each op first, then time it beside the others.
 
@@ -93,7 +115,7 @@ class Table:
     """Print the tables of a saved result."""
 
     file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
-    """As `milepost bench cpu` or `milepost bench gpu` wrote it."""
+    """As `milepost bench cpu`, `gpu` or `compile` wrote it."""
     markdown: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """As Markdown."""
     summary: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -107,23 +129,60 @@ class Table:
 class Arguments:
     """Measure the speed and memory of the ops, or show what was measured."""
 
-    what: Cpu | Gpu | Table
+    what: Cpu | Gpu | Compile | Table
 
 
 def run(arguments: Arguments) -> int:
-    """Measure or show; 1 if an op was wrong or a part could not be measured."""
+    """Measure, compile or show; 1 if an op was wrong or a part could not be measured."""
     if isinstance(arguments.what, Table):
         return show(arguments.what)
+    if isinstance(arguments.what, Compile):
+        return compile_kernels(arguments.what)
     if isinstance(arguments.what, Gpu):
         return measure_on_gpu(arguments.what)
     return measure(arguments.what)
 
 
+def compile_kernels(arguments: Compile) -> int:
+    """Compile the kernels for GPUs."""
+    from milepost.bench import compile as compiling
+    from milepost.bench import compiled, write
+    from milepost.bench.live import CompileLine
+    from milepost.bench.plan import words
+
+    if arguments.json is not None:
+        # says what is wrong with the path, if anything is
+        write.place(date="", kernels="", out=None, file=arguments.json)
+    with CompileLine("compile") as line:
+        record = compiling.run(
+            words("targets", arguments.targets),
+            ops=None if arguments.ops is None else words("ops", arguments.ops),
+            which="every" if arguments.all else "shipped",
+            jobs=arguments.jobs,
+            watch=line,
+        )
+    write.print_all(compiled.terminal(record))
+    if arguments.json is not None:
+        compiled.write(arguments.json, record)
+        print(arguments.json)
+    failed = list(compiled.failures(record))
+    for failure in failed:
+        print(failure, file=sys.stderr)
+    return 1 if failed else 0
+
+
 def show(arguments: Table) -> int:
     """Print a saved result."""
-    from milepost.bench import results, table, write
+    from milepost.bench import compiled, results, table, write
     from milepost.bench.gpu import results as gpu_results
 
+    if compiled.is_one(arguments.file):
+        kernels = compiled.load(arguments.file)
+        if arguments.markdown:
+            print(compiled.markdown(kernels, only_summary=arguments.summary), end="")
+        else:
+            write.print_all(compiled.terminal(kernels, only_summary=arguments.summary))
+        return 0
     if gpu_results.kind_of(arguments.file) == gpu_results.KIND:
         return show_gpu(arguments)
     record = results.load(arguments.file)
