@@ -29,7 +29,9 @@ def backward_key(
     """Writes the gradients of keys, values, gate keys and columns.
 
     The tile of keys belongs to one program, which adds up over all queries and query heads: nothing
-    is added by two at once. Tiles lie with keys in rows here, queries in columns.
+    is added by two at once. Keys are the rows of a tile here, so that weights are on the side of
+    the products where they may stay in registers; but not in the band, where queries bring so many
+    numbers of their own that each thread should have few of them.
 
     grid: key tiles, G, B. PART is "all", or "rest" and then "band". BAND_N is the tile of keys of
     `carries` and `backward_query` in the band; N of the band is a multiple of it.
@@ -59,6 +61,7 @@ def backward_key(
         value_grad = tl.load(back.rest.value + value_at, mask=value_within, other=0.0)
     gate_grad = tl.zeros((N, BLOCK_D), tl.float32)  # of gate keys of their own
 
+    KEYS: tl.constexpr = 1 if PART == "band" else 0
     for member in tl.range(0, given.group):
         head = key_head * given.group + member
         first, band, last = query_tiles(given, back, batch, head, tile, M, N)
@@ -69,7 +72,7 @@ def backward_key(
                 grad, gate_grad, value_grad, column = meet(
                     given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
                     grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
-                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, BAND=False,
+                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, KEYS, BAND=False,
                     MASKED=given.start is not None,
                 )  # fmt: skip
                 query_tile += 1
@@ -79,7 +82,7 @@ def backward_key(
                 grad, gate_grad, value_grad, column = meet(
                     given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
                     grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
-                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, BAND=True, MASKED=True,
+                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, KEYS, BAND=True, MASKED=True,
                 )  # fmt: skip
                 query_tile += 1
         if grads.column is not None:
@@ -156,6 +159,7 @@ def meet(
     M: tl.constexpr,
     N: tl.constexpr,
     BAND_N: tl.constexpr,
+    KEYS: tl.constexpr,
     BAND: tl.constexpr,
     MASKED: tl.constexpr,
 ):
@@ -166,24 +170,22 @@ def meet(
     rows = query_tile * M + tl.arange(0, M)
     inside = rows < S
     row = (batch * given.heads + head).to(tl.int64) * S + rows
-    query = tiles.load_columns(given.query, batch, head, rows, S, D, BLOCK_D, True)
-    grad_out = tiles.load_columns(back.grad_out, batch, head, rows, S, V, BLOCK_V, True)
-    zero = tl.zeros((N, M), tl.float32)
-    content = arithmetic.dot(key, query, zero, PRECISION)
-    d_weights = arithmetic.dot(value, grad_out, zero, PRECISION)
+    query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
+    grad_out = tiles.load_rows(back.grad_out, batch, head, rows, S, V, BLOCK_V, True)
+    content = products(query, key, PRECISION, KEYS)
+    d_weights = products(grad_out, value, PRECISION, KEYS)
+    key_of = arithmetic.expand(keys, KEYS, True)
     seen = None
     if MASKED:
-        positions = rows + (T - S - given.lag)
-        first = tiles.first_seen(given, batch, rows)
-        seen = (keys[:, None] <= positions[None, :]) & (keys[:, None] >= first[None, :])
+        positions = arithmetic.expand(rows + (T - S - given.lag), KEYS, False)
+        first = arithmetic.expand(tiles.first_seen(given, batch, rows), KEYS, False)
+        seen = (key_of <= positions) & (key_of >= first)
     gate_query = query
     gate_content = content
     if COUNTS and BAND and given.gate_key is not None:
         if given.gate_query is not None:
-            gate_query = tiles.load_columns(
-                given.gate_query, batch, head, rows, S, D, BLOCK_D, True
-            )
-        gate_content = arithmetic.dot(gate_key, gate_query, zero, PRECISION)
+            gate_query = tiles.load_rows(given.gate_query, batch, head, rows, S, D, BLOCK_D, True)
+        gate_content = products(gate_query, gate_key, PRECISION, KEYS)
     older = tl.zeros((M,), tl.float32)
     carry = older
     if (COUNTS or STICK) and BAND:
@@ -196,11 +198,13 @@ def meet(
         oldest = of_head + tile * (N // BAND_N)
         older = tl.load(back.older + oldest * S + rows, mask=counting, other=0.0)
 
+    carry = arithmetic.expand(carry, KEYS, False)
+    older = arithmetic.expand(older, KEYS, False)
+
     if STICK:
-        weights, _, d_logit = pairs.stick_pair(
-            content, d_weights, seen, carry[None, :], older[None, :], given, DTYPE, PRECISION, N, 0
+        weights, _, d_content = pairs.stick_pair(
+            content, d_weights, seen, carry, older, given, DTYPE, PRECISION, N, KEYS
         )
-        d_content = d_logit
     else:
         everything = tl.num_programs(2).to(tl.int64) * given.heads * S
         top = tl.load(back.residual + row, mask=inside, other=float("inf"))
@@ -208,23 +212,42 @@ def meet(
             top -= SHIFT(given, batch, head, rows)
         inverse = tl.load(back.residual + everything + row, mask=inside, other=0.0)
         delta = tl.load(back.delta + row, mask=inside, other=0.0)
-        weights, d_logit, _, d_gate, _, _, _ = pairs.softmax_pair(
-            content, gate_content, d_weights, seen, top[None, :], inverse[None, :], delta[None, :],
-            carry[None, :], older[None, :], given, batch, head, rows[None, :], keys[:, None], tile,
-            LOGITS, COUNTS, APPROXIMATE, DTYPE, PRECISION, N, 0, BAND, MASKED,
+        weights, d_content, _, d_gate, _, _, _ = pairs.softmax_pair(
+            content, gate_content, d_weights, seen, arithmetic.expand(top, KEYS, False),
+            arithmetic.expand(inverse, KEYS, False), arithmetic.expand(delta, KEYS, False), carry,
+            older, given, batch, head, arithmetic.expand(rows, KEYS, False), key_of, tile,
+            LOGITS, COUNTS, APPROXIMATE, DTYPE, PRECISION, N, KEYS, BAND, MASKED,
         )  # fmt: skip
-        d_content = d_logit
-        if COUNTS and BAND:  # else the scale is left to the end
-            d_content *= given.scale * arithmetic.LN_2
         if grads.column is not None:
-            column += tl.sum(d_logit, 1)
+            column += tl.sum(d_content, 1 - KEYS)
         if COUNTS and BAND:
+            d_content *= given.scale * arithmetic.LN_2  # else it is left to the end
             if given.gate_key is None:
                 d_content += d_gate
             else:
-                gate_grad = arithmetic.dot(
-                    d_gate.to(DTYPE), tl.trans(gate_query), gate_grad, PRECISION
-                )
-    value_grad = arithmetic.dot(weights.to(DTYPE), tl.trans(grad_out), value_grad, PRECISION)
-    grad = arithmetic.dot(d_content.to(DTYPE), tl.trans(query), grad, PRECISION)
+                gate_grad = over_queries(d_gate.to(DTYPE), gate_query, gate_grad, PRECISION, KEYS)
+    value_grad = over_queries(weights.to(DTYPE), grad_out, value_grad, PRECISION, KEYS)
+    grad = over_queries(d_content.to(DTYPE), query, grad, PRECISION, KEYS)
     return grad, gate_grad, value_grad, column
+
+
+@triton.jit
+def products(of_queries, of_keys, PRECISION: tl.constexpr, KEYS: tl.constexpr):
+    """A tile of products: [queries, keys] where KEYS is 1, else [keys, queries]."""
+    M: tl.constexpr = of_queries.shape[0]
+    N: tl.constexpr = of_keys.shape[0]
+    if KEYS == 1:
+        zero = tl.zeros((M, N), tl.float32)
+        return arithmetic.dot(of_queries, tl.trans(of_keys), zero, PRECISION)
+    else:
+        zero = tl.zeros((N, M), tl.float32)
+        return arithmetic.dot(of_keys, tl.trans(of_queries), zero, PRECISION)
+
+
+@triton.jit
+def over_queries(tile, of_queries, acc, PRECISION: tl.constexpr, KEYS: tl.constexpr):
+    """acc + for each key, the sum over queries of the tile times what is theirs."""
+    if KEYS == 1:
+        return arithmetic.dot(tl.trans(tile), of_queries, acc, PRECISION)
+    else:
+        return arithmetic.dot(tile, of_queries, acc, PRECISION)
