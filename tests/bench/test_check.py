@@ -80,7 +80,8 @@ def test_a_single_wrong_element_is_found_out():
     assert check.judge(broken(change), "softmax", given)["verdict"] == check.WRONG
 
 
-def test_a_refusal_is_not_a_mistake():
+def test_a_refusal_is_not_a_mistake(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
     given = check.odd_operands("softmax", "typical", 8, torch.float32, False)
     verdict = check.judge(contenders.by("softmax", "triton"), "softmax", given)
     assert verdict["verdict"] == check.REFUSED

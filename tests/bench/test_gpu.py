@@ -22,6 +22,7 @@ from milepost.bench.gpu import (
     baselines,
     cells,
     command,
+    device,
     model,
     plan,
     results,
@@ -32,7 +33,7 @@ from milepost.bench.gpu import (
 )
 from milepost.bench.gpu.__main__ import run as main
 from milepost.bench.gpu.cells import Cell
-from milepost.bench.gpu.device import Cpu, LostError
+from milepost.bench.gpu.device import Cpu, Cuda, LostError
 from milepost.bench.gpu.plan import Options, Plan
 from milepost.bench.measure import Limits
 from milepost.bench.results import BOTH, FORWARD
@@ -136,13 +137,13 @@ def started(planned: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any
     monkeypatch.setattr(model, "step", tiny_step)
 
     def start(clock: Any = lambda: 0.0, record: Any = None, **changes: Any) -> Any:
-        device = Cpu()
+        fake = Cpu()
         path = tmp_path / "result.json"
         found = run.run(
             planned(**changes),
             path,
-            device,
-            pool=worker.here(device),
+            fake,
+            pool=worker.here(fake),
             clock=clock,
             record=record,
         )
@@ -364,10 +365,10 @@ def test_published_kernels_are_called_as_they_want_to_be(kernels, monkeypatch):
 
 def test_a_published_kernel_that_was_not_checked_is_not_run(planned, monkeypatch, tmp_path):
     monkeypatch.setattr(baselines, "missing", lambda name: None)
-    device = Cpu()
-    record = run.new_record(planned(), device)
+    fake = Cpu()
+    record = run.new_record(planned(), fake)
     bench = run.Bench(
-        planned(), tmp_path / "x.json", device, worker.here(device), lambda: 0.0, record, print
+        planned(), tmp_path / "x.json", fake, worker.here(fake), lambda: 0.0, record, print
     )
     assert "was not checked" in bench.barred("fla")
     job = {"op": "forgetting", "contender": "fla", "dtype": "float32", "head_dim": 16}
@@ -612,6 +613,104 @@ def test_the_command_measures_and_resumes(kernels, planned, tmp_path, monkeypatc
 
     monkeypatch.setattr(run, "run", interrupted)
     assert main([*words, "--json", "again.json"]) == command.STOPPED
+
+
+class Stream:
+    """A stand-in for streams, graphs and events of torch.cuda."""
+
+    def __init__(self, *_: Any, **given: Any) -> None:
+        assert given in ({}, {"enable_timing": True})
+        self.replayed = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    __exit__ = wait_stream = record = synchronize = lambda *_: None
+
+    def elapsed_time(self, end: Any) -> float:
+        return 40.0  # milliseconds
+
+    def replay(self) -> None:
+        self.replayed += 1
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    """The GPU's own class, over a torch.cuda that computes on the CPU."""
+    facts = SimpleNamespace(
+        name="NVIDIA H200", multi_processor_count=132, total_memory=2**37, major=9, minor=0
+    )
+    replaced = {
+        "Event": Stream,
+        "Stream": Stream,
+        "CUDAGraph": Stream,
+        "current_stream": Stream,
+        "stream": Stream,
+        "graph": lambda graph: graph,
+        "synchronize": lambda: None,
+        "empty_cache": lambda: None,
+        "reset_peak_memory_stats": lambda: None,
+        "memory_allocated": lambda: 100,
+        "max_memory_allocated": lambda: 350,
+        "get_device_properties": lambda index: facts,
+        "is_available": lambda: True,
+    }
+    for name, one in replaced.items():
+        assert hasattr(torch.cuda, name)
+        monkeypatch.setattr(torch.cuda, name, one)
+    return Cuda()
+
+
+def test_the_gpu_is_asked_for_what_it_has(cuda, monkeypatch):
+    calls: list[int] = []
+    assert cuda.time(lambda: calls.append(1), 4) == pytest.approx(0.01)
+    assert len(calls) == 4
+    assert cuda.peak(lambda: "result") == (250, "result")
+    assert cuda.memory == 2**37
+    cuda.captured(lambda: calls.append(1))()
+    assert len(calls) == 8  # three to warm up, one that is captured
+    cuda.synchronise()
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *size, device: ones(*size))
+    assert cuda.works()
+    monkeypatch.setattr(torch.cuda, "synchronize", broken)
+    assert not cuda.works()
+    said = "580.1, 1980 MHz, 1980 MHz, 3201 MHz, 700.00 W\n"
+    ended = SimpleNamespace(stdout=said)
+    monkeypatch.setattr(device.subprocess, "run", lambda *_, **__: ended)
+    facts = cuda.facts()
+    assert (facts["gpu"], facts["multiprocessors"]) == ("NVIDIA H200", 132)
+    assert (facts["driver_version"], facts["clocks.sm"]) == ("580.1", "1980 MHz")
+    ended.stdout = "no devices\n"
+    assert cuda.facts()["driver_version"] is None
+    monkeypatch.setattr(device.subprocess, "run", no_such_program)
+    assert cuda.facts()["driver_version"] is None
+    assert isinstance(device.gpu(), Cuda)
+    assert set(device.versions()) == {"triton", "cuda", "cudnn"}
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("an illegal memory access was encountered")
+
+
+def no_such_program(*_: Any, **__: Any) -> Any:
+    raise FileNotFoundError("nvidia-smi")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what PyTorch imports to compile
+def test_a_compiled_backward_may_run_twice(cuda, monkeypatch):
+    import torch._functorch.config
+
+    monkeypatch.setattr(torch._functorch.config, "donated_buffer", True)
+    compiled: list[Any] = []
+    monkeypatch.setattr(torch, "compile", lambda f, dynamic: compiled.append(dynamic) or f)
+    given = operands("cope", TYPICAL, Shape(1, 2, 2, 16, 16, 8, rows=5), torch.float32)
+    cell = Cell("cope", TYPICAL, 8, 16)
+    runner = baselines.build("listing-compiled", cell, given, cuda)
+    assert compiled == [False]
+    assert not torch._functorch.config.donated_buffer
+    call = runner.backward()
+    assert all(one.equal(other) for one, other in zip(call(), call(), strict=True))
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch, tmp_path, capsys):

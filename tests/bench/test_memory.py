@@ -13,7 +13,8 @@ def test_the_peak_of_all_pairs_is_seen():
     assert found["bytes"] < 20 * pairs
 
 
-def test_a_process_that_fails_says_why():
+def test_a_process_that_fails_says_why(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
     case = Case("softmax", "typical", 8, 16, 1)
     found = memory.peak("milepost", case, backend="triton", dtype="float32", isa=None)
     assert "UsageError: triton refused: needs cuda tensors, got cpu" in found["failure"]

@@ -72,7 +72,7 @@ def label(job: Job) -> str:
     return f"{what}, {job['dtype']}, D={job['head_dim']}"
 
 
-def in_processes(jobs: list[Job], seconds: float, ended: Ended, limit: float = 180.0) -> None:
+def in_processes(jobs: list[Job], seconds: float, ended: Ended, limit: float = 240.0) -> None:
     """Do jobs, several at once; `ended` hears of each, with the reason where one did not finish.
 
     None is begun after `seconds`, and none runs longer than `limit` seconds.
