@@ -326,7 +326,9 @@ def backward(
     V = given.value.shape[3]
     counts, sticks = given.kind in ("cope", "cope_alibi"), given.kind == "stick_breaking"
     rows, columns = (_scan._blocks(given, f"backward_{of}") for of in ("query", "key"))
-    band_rows, band_columns = (_scan._blocks(given, f"band_{of}") for of in ("query", "key"))
+    band_rows, band_columns = rows, columns
+    if counts or sticks:
+        band_rows, band_columns = (_scan._blocks(given, f"band_{of}") for of in ("query", "key"))
     if sticks:
         rows, columns = band_rows, band_columns
     # The bands of kernels with other tiles have the same ends

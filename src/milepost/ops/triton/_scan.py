@@ -10,7 +10,7 @@ from torch import Tensor
 from milepost.ops import triton
 from milepost.ops.inputs import Inputs
 from milepost.ops.scan import Scan, empty_grads, transform_without_derivatives
-from milepost.ops.triton._blocks import Blocks, Sizes, blocks
+from milepost.ops.triton._blocks import Blocks, Sizes, blocks, target
 
 LOG2_E = math.log2(math.e)
 QUANTA = 1 << 22  # of a whole count: arithmetic.py
@@ -86,7 +86,7 @@ def stretches(given: Inputs, *, backward: bool) -> list[slice]:
         if given.kind == "bias_table" and given.bias is not None:
             numbers += given.bias.shape[1]
         if given.kind in ("cope", "cope_alibi", "stick_breaking"):
-            numbers += 3 * math.ceil(given.key.shape[2] / _blocks(given, "backward_key").N)
+            numbers += 3 * math.ceil(given.key.shape[2] / _blocks(given, "band_query").N)
     rows = max(SCRATCH // max(4 * B * H * numbers, 1) // 64, 1) * 64
     return [slice(begin, min(begin + rows, S)) for begin in range(0, S, rows)]
 
@@ -189,9 +189,14 @@ def _gradients(
 
 def _blocks(given: Inputs, kernel: str) -> Blocks:
     width = max(given.query.shape[3], given.value.shape[3], 16)
-    return blocks(
-        kernel, Sizes(given.kind, 1 << (width - 1).bit_length(), given.query.element_size())
+    sizes = Sizes(
+        given.kind,
+        1 << (width - 1).bit_length(),
+        given.query.element_size(),
+        more=given.gate_keys is not None or given.relative_table is not None,
+        target="sm_90" if triton.interpreted() else target(),
     )
+    return blocks(kernel, sizes)
 
 
 SCAN = Scan(
