@@ -488,7 +488,7 @@ def test_candidates_keep_the_kernels_conditions(job_op, dtype):
     for stage in tune.stages(job):
         found = tune.candidates(job, stage)
         assert found[0] == {kernel: now[kernel] for kernel in stage}
-        assert len(found) > 2
+        assert len(found) > 1
         for one in found:
             assert len({blocks[1] for blocks in one.values()}) == 1 or one == found[0]
             assert tune.fits(job_op, now | one)

@@ -153,8 +153,8 @@ def candidates(job: dict[str, Any], stage: tuple[str, ...]) -> list[Candidate]:
         # one of the two moves at a time, the other keeps the same N
         found = []
         for one in tried:
-            other = [64, one[1], 8, 1] if halves else list(one)
-            found += [{query: list(one), key: other}, {query: other, key: list(one)}]
+            stays = {kernel: [now[kernel][0], one[1], *now[kernel][2:]] for kernel in stage}
+            found += [stays | {query: list(one)}, stays | {key: list(one)}]
     unique = [{kernel: now[kernel] for kernel in stage}]
     for one_candidate in found:
         if one_candidate not in unique and fits(job["op"], now | one_candidate):
