@@ -192,7 +192,9 @@ def meet(
         of_head = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, BAND_N)
         newest = of_head + (tl.minimum((tile + 1) * N, T) - 1) // BAND_N
         # Rows that do not come as far have counted all of the table, or used up the stick
+        # and rows before these keys have come to no tile as new as this
         counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile * N)
+        counting &= rows + (T - S - given.lag) >= tile * N
         nothing_left = 1e30 if STICK else given.full
         carry = tl.load(back.carry + newest * S + rows, mask=counting, other=nothing_left)
         oldest = of_head + tile * (N // BAND_N)
