@@ -29,7 +29,7 @@ from milepost.ops import dispatch, triton
 from milepost.ops.reference import pairs
 
 from ..cases import Op, floating, gradients, parts
-from ..exact import differences, exactly, on, small_beside_their_terms
+from ..exact import differences, exactly, small_beside_their_terms
 
 DEVICE = "cpu" if triton.interpreted() else "cuda"
 THROWS = 4
@@ -37,13 +37,12 @@ THROWS = 4
 Results = tuple[tuple[Tensor, ...], dict[str, Tensor]]
 
 
-def kernels(op: Op, **options: Any) -> Callable[..., Any]:
-    """The op by these kernels, where they run; its results come back."""
-    call = on("triton", op, **options)
+def kernels(call: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """An op's function by these kernels, where they run; its results come back."""
 
     def there(**given: Any) -> Any:
         moved = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in given.items()}
-        results = call(**moved)
+        results = call(**moved | options, backend="triton")
         if isinstance(results, tuple):
             return tuple(result.cpu() for result in results)
         return results.cpu()
@@ -54,7 +53,7 @@ def kernels(op: Op, **options: Any) -> Callable[..., Any]:
 def found(op: Op, given: dict[str, Any], **options: Any) -> Results:
     """Results and gradients of the kernels, from one forward."""
     results: list[tuple[Tensor, ...]] = []
-    call = kernels(op, **options)
+    call = kernels(op.call, **options)
 
     def kept(**given: Any) -> Any:
         results.append(parts(call(**given)))
@@ -217,7 +216,7 @@ def too_far(
     """Which of these results and gradients are further from the exact ones than they may be."""
     exact = exactly(op, given)
     terms = small_beside_their_terms(op, given, of_terms=of_terms)
-    halves = given["query"].dtype != torch.float32
+    halves = any(operand.dtype != torch.float32 for operand in floating(given).values())
     return differences(results, exact, terms, margins(op, given, exact) if halves else None)
 
 

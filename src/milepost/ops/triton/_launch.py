@@ -112,7 +112,7 @@ def by_distance(given: Inputs) -> Strided | None:
     if given.kind == "bias_table":
         assert given.bias is not None
         bias = given.bias.float().clamp(-2e38, 2e38) * LOG2_E
-        bias = torch.where(given.bias.isinf(), given.bias.float(), bias)
+        bias = torch.where(given.bias.isinf(), given.bias.float(), bias).contiguous()
         return Strided(bias, 0, bias.stride(0), 0)
     if given.relative_table is None:
         return None
@@ -343,7 +343,7 @@ def backward(
         out=out,
         residual=residual,
         grad_out=strided(grad_out),
-        grad_residual=grad_residual,
+        grad_residual=None if grad_residual is None else grad_residual.contiguous(),
         delta=empty(B, H, S),
         carry=None,
         band=None,

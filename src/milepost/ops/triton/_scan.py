@@ -17,7 +17,7 @@ QUANTA = 1 << 22  # of a whole count: arithmetic.py
 NEVER = 1 << 60  # quanta that no row counts
 STICK_IS_SPENT = 24.0  # 2⁻²⁴ of it is left
 OLDEST_GPU = (8, 0)
-MOST_HEAD_DIM, MOST_VALUE_DIM = 256, 256
+MOST_HEAD_DIM, MOST_GATED_HEAD_DIM, MOST_VALUE_DIM = 256, 128, 256
 # Tables that are longer than sequences are made and used in stretches of queries, that take
 # together no more than so many bytes
 SCRATCH = 1 << 29
@@ -36,6 +36,9 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
             return f"needs a GPU of compute capability 8.0 (Ampere) or later, got {capability}"
     if query.shape[3] > MOST_HEAD_DIM:
         return f"takes head_dim up to {MOST_HEAD_DIM}, got {query.shape[3]}"
+    if rest.get("gate_keys") is not None and query.shape[3] > MOST_GATED_HEAD_DIM:
+        # their backward has no tile so small that its registers would do
+        return f"takes head_dim up to {MOST_GATED_HEAD_DIM} with gate_keys, got {query.shape[3]}"
     if 0 in (*query.shape[:3], value.shape[3]):
         shapes = f"queries {tuple(query.shape)} and values {tuple(value.shape)}"
         return f"needs at least one head, query and value, got {shapes}"
