@@ -24,6 +24,7 @@ from ..cases import (
     table,
 )
 from ..exact import FUSED, GRADIENT, OUTPUT, on, single
+from ..layouts import LAYOUTS
 from .exact import instruction_sets
 
 pytestmark = [
@@ -190,17 +191,6 @@ def test_sticks_break_at_once_or_never(size):
         else:
             assert_equal_up_to(1e-6, out, torch.zeros(2, 2, 100, 4))
             assert_equal_up_to(1e-6, remainder, torch.ones(2, 2, 100))
-
-
-LAYOUTS = {
-    "transposed": lambda x: x.transpose(0, -2).contiguous().transpose(0, -2),
-    "sliced": lambda x: torch.cat([torch.full_like(x, torch.nan), x], -2)[..., x.shape[-2] :, :],
-    "in a wider row": lambda x: torch.cat([x, torch.full_like(x, torch.nan)], -1)[
-        ..., : x.shape[-1]
-    ],
-    "every other number": lambda x: torch.stack([x, torch.full_like(x, torch.nan)], -1)[..., 0],
-    "last axis first": lambda x: x.movedim(-1, 0).contiguous().movedim(0, -1),
-}
 
 
 @pytest.mark.parametrize("lay", LAYOUTS.values(), ids=LAYOUTS)
