@@ -65,7 +65,7 @@ class Compile:
     forgetting, stick_breaking; all of them if left out."""
     all: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Every op, dtype and head dimension, with and without `start`, for each target, which takes
-    hours. Else what is shipped for the target, which takes a quarter of an hour on two cores."""
+    hours. Else what is shipped for the target, which takes ten minutes on two cores."""
     jobs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Processes; one for each core if left out."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
