@@ -90,7 +90,7 @@ def make_gates(logits, APPROXIMATE: tl.constexpr):
         gates = 0.5 + 0.5 * tanh(0.34657359027997264 * logits)
         return (gates + ROUNDS_TO_2_10) - ROUNDS_TO_2_10
     else:
-        gates = reciprocal(1.0 + tl.exp2(tl.minimum(-logits, 126.0)))
+        gates = reciprocal(1.0 + tl.exp2(-logits))
         return (gates + ROUNDS_TO_2_22) - ROUNDS_TO_2_22
 
 

@@ -84,7 +84,7 @@ def backward_query(
     if PART == "band" and back.rest is not None:
         grad = tl.load(back.rest.query + at, mask=within, other=0.0)
         taken = tl.load(back.rest.taken + row, mask=inside, other=0.0)
-    gate_grad = tl.zeros((M, BLOCK_D), tl.float32)  # of gate queries of their own
+    gate_grad = tl.zeros((M, BLOCK_D), tl.float32)  # by way of gate keys of their own
 
     tile = oldest
     taken_part = tl.zeros((M,), tl.float32)
@@ -115,6 +115,8 @@ def backward_query(
                 D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
             )  # fmt: skip
             tile += 1
+        if COUNTS and given.gate_key is not None and given.gate_query is None:
+            grad += gate_grad
         tl.store(grads.query + at, grad.to(grads.query.dtype.element_ty), mask=within)
         if COUNTS and given.gate_query is not None:
             gate_grad = gate_grad.to(grads.gate_query.dtype.element_ty)
@@ -239,8 +241,6 @@ def meet(
             older += tl.sum(d_count, 1)
             if given.gate_key is None:
                 d_content += d_gate
-            elif given.gate_query is None:
-                grad = arithmetic.dot(d_gate.to(DTYPE), tl.trans(gate_key), grad, PRECISION)
             else:
                 gate_grad = arithmetic.dot(
                     d_gate.to(DTYPE), tl.trans(gate_key), gate_grad, PRECISION

@@ -61,13 +61,14 @@ def forward(
     carry = tl.zeros((M,), tl.float32 if STICK else tl.int64)
     acc = tl.zeros((M, BLOCK_V), tl.float32)
 
+    zero = tl.zeros((M,), tl.float32)
     tile = newest
     if COUNTS or STICK:
         going = tile >= oldest
         while going:
             for _ in tl.range(0, CHUNK):
                 top, total, carry, acc = meet(
-                    given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
+                    given, query, gate_query, batch, head, key_head, rows, positions, first, tile, zero,
                     top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                     D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
                 )  # fmt: skip
@@ -77,23 +78,21 @@ def forward(
     else:
         for _ in tl.range(0, newest + 1 - tl.maximum(band_end, oldest)):
             top, total, carry, acc = meet(
-                given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
+                given, query, gate_query, batch, head, key_head, rows, positions, first, tile, zero,
                 top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                 D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
             )  # fmt: skip
             tile -= 1
     if not STICK:
         common = SHIFT(given, batch, head, rows)
-        top -= common
         for _ in tl.range(0, tile + 1 - oldest):
             top, total, carry, acc = meet(
-                given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
+                given, query, gate_query, batch, head, key_head, rows, positions, first, tile, common,
                 top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                 D, V, BLOCK_D, BLOCK_V, N, BAND=False,
                 MASKED=given.start is not None,
             )  # fmt: skip
             tile -= 1
-        top += common
 
     inside = rows < S
     row = (batch * given.heads + head).to(tl.int64) * S + rows
@@ -122,6 +121,7 @@ def meet(
     positions,
     first,
     tile,
+    common,
     top,
     total,
     carry,
@@ -157,7 +157,10 @@ def meet(
             gates = arithmetic.dot(gate_query, gate_key, zero, PRECISION)
         gates = arithmetic.make_gates(gates * given.gate_scale, APPROXIMATE)
         gates = tl.where(seen, gates, 0.0)
-    content *= given.scale
+    if BAND:
+        content *= given.scale
+    else:  # one operation, as it would be without what such keys have in common
+        content = content * given.scale + common[:, None]
     if STICK:
         spent, log_beta = stick_breaking.breaks(content, seen)
         before = arithmetic.spent_before(spent, carry[:, None], N, 1)

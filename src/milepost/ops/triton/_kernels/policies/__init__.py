@@ -5,7 +5,7 @@ A policy has two functions, which the kernels take as constants:
     logits(content, gates, carry, given, batch, head, query, key, tile, ...)
         -> logit, whole, part, slope
     shift(given, batch, head, query)
-        -> what every key beyond the band adds to the logit, and is left out of it
+        -> what every key beyond the band adds to the logit; `logits` leaves it out
 
     content       scale · q·k, in base 2
     gates, carry  of the keys of this tile, and the count of newer tiles, where the op counts
