@@ -1,5 +1,6 @@
 """Small tiles, so that short sequences have several; and memory that nobody writes is NaN."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -42,6 +43,11 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert torch.empty(1000).isnan().all()
     # As on a GPU, numbers that are not chosen may be infinite or NaN without a word: 1 / 0 of a row
     # that sees no key, exponentials beside a mask
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+    with (
+        np.errstate(divide="ignore", over="ignore", invalid="ignore"),
+        warnings.catch_warnings(),
+    ):
+        # A maximum of NaN alone, where a test puts NaN
+        warnings.filterwarnings("ignore", "All-NaN slice encountered", RuntimeWarning)
         yield
     torch.use_deterministic_algorithms(False)

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.skipif(triton.missing() is not None, reason=str(triton.
 
 
 @pytest.mark.parametrize("name", FUSED)
-@settings(derandomize=True, max_examples=5, deadline=None, database=None)
+@settings(derandomize=True, max_examples=4, deadline=None, database=None)
 @given(
-    case=cases(longest=50),
+    case=cases(longest=40),
     chosen=choices,
     skip=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),

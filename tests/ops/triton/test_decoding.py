@@ -12,13 +12,13 @@ from .exact import check, found, kernels, too_far
 pytestmark = pytest.mark.skipif(triton.missing() is not None, reason=str(triton.missing()))
 
 CASES = {
-    "one query": Case(S=1, T=65, H=2, G=1, D=20, V=17),
+    "one query": Case(B=1, S=1, T=65, H=1, G=1, D=20, V=17),
     "one key more than a part": Case(B=1, H=1, G=1, S=1, T=97),
-    "heads that share keys": Case(B=1, S=2, T=70, H=6, G=2, D=16, V=16),
+    "heads that share keys": Case(B=1, S=2, T=50, H=6, G=2, D=16, V=16),
     "more rows than a tile": Case(B=1, S=5, T=50, H=5, G=1),
-    "padding": Case("padding", S=1, T=70, span=60),
-    "window": Case("window", H=2, G=1, S=3, T=70, span=20),
-    "no key": Case("no key", S=3, T=40),
+    "padding": Case("padding", H=1, G=1, S=1, T=50, span=40),
+    "window": Case("window", B=1, H=2, G=1, S=3, T=70, span=20),
+    "no key": Case("no key", H=1, G=1, S=3, T=40),
 }
 OPS = FUSED | {name: op for rows in (1, 20, 80) for name, op in rows_in_tables(rows).items()}
 
@@ -61,5 +61,5 @@ def test_any_number_of_parts(name, most, monkeypatch):
 
     monkeypatch.setattr(_launch, "MOST_PARTS", most)
     op = FUSED[name]
-    given = drawn(op, Case("window", H=2, G=1, S=2, T=90, span=80), torch.float32)
+    given = drawn(op, Case("window", B=1, H=2, G=1, S=2, T=90, span=80), torch.float32)
     assert not too_far(op, given, found(op, given), of_terms=True)

@@ -21,10 +21,10 @@ LARGE = {
     "S<T over tiles, grouped": Case(B=1, S=37, T=70, H=2, G=1, D=33, V=17),
     "S<T within a tile": Case(B=1, S=3, T=75, H=3, G=1, D=5),
     "16 of 48": Case(B=1, H=1, G=1, S=16, T=48, D=16, V=16),
-    "decoding, grouped": Case(S=1, T=65, H=4, G=2, D=24, V=40),
+    "decoding, grouped": Case(B=1, S=1, T=65, H=4, G=2, D=24, V=40),
     "D=1": Case(B=1, H=1, G=1, S=34, T=34, D=1, V=3),
     "D=80, V=1": Case(B=1, H=1, G=1, S=34, T=34, D=80, V=1),
-    "D=256, V=3D": Case(B=1, H=1, G=1, S=18, T=34, D=256, V=768),
+    "D=128, V=5D": Case(B=1, H=1, G=1, S=18, T=34, D=128, V=640),
     "documents over tiles": Case("packed", H=1, G=1, S=50, T=50, span=23),
     "window over tiles": Case("window", B=1, H=1, G=1, S=40, T=90, span=36),
     "padding past queries": Case("padding", H=1, G=1, S=20, T=60, span=50),
@@ -53,8 +53,19 @@ def test_it_is_the_reference(op, dtype, case):
 @every_dtype
 @every_op
 def test_it_is_the_reference_over_tiles(op, dtype, case):
-    """∂loss/∂logit sums to 0 over a row: far from it, where a table ends, little is left of it."""
-    check(op, drawn(op, case, dtype), of_terms=case.S <= 3)
+    """∂loss/∂logit sums to 0 over a row: far from it, where a table ends, little is left of it.
+
+    So it does for the decay, where the sum over wide values is what rounds.
+    """
+    check(op, drawn(op, case, dtype), of_terms=case.S <= 3 or case.V > 256)
+
+
+@every_dtype
+@pytest.mark.parametrize("name", ["softmax", "relative", "cope", "forgetting", "stick_breaking"])
+def test_the_widest_heads(name, dtype):
+    """Other ones, and gate keys above 128, are refused: test_semantics.py."""
+    op = FUSED[name]
+    check(op, drawn(op, Case(B=1, H=1, G=1, S=18, T=34, D=256, V=256), dtype))
 
 
 @pytest.mark.parametrize(

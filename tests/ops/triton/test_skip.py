@@ -12,10 +12,10 @@ from .exact import kernels
 pytestmark = pytest.mark.skipif(triton.missing() is not None, reason=str(triton.missing()))
 
 CASES = {
-    "S<T": Case(B=1, H=1, G=1, S=20, T=90, D=8, V=8),
-    "decoding": Case(B=1, H=2, G=1, S=1, T=90, D=8, V=8),
+    "S<T": Case(B=1, H=1, G=1, S=20, T=70, D=8, V=8),
+    "decoding": Case(B=1, H=1, G=1, S=1, T=90, D=8, V=8),
     "documents": Case("packed", B=1, H=1, G=1, S=40, T=40, D=8, V=8, span=30),
-    "no key": Case("no key", B=1, H=1, G=1, S=40, T=60, D=8, V=8),
+    "no key": Case("no key", B=1, H=1, G=1, S=20, T=50, D=8, V=8),
 }
 
 
@@ -42,12 +42,11 @@ def test_it_changes_nothing_but_rounding(make, gate, case):
 @pytest.mark.parametrize(("make", "gate", "name"), LEFT_OUT.values(), ids=LEFT_OUT)
 def test_what_is_left_out_is_not_read(make, gate, name, S):
     """Tiles that no query needs, once a few newer ones are seen."""
-    case = Case(B=1, H=2, G=1, S=S, T=200, D=8, V=8)
+    case = Case(B=1, H=1, G=1, S=S, T=200, D=8, V=8)
     call, given = make(case, gate)
     given[name][:, :, :64] = float("nan")
     for part in parts(kernels(call, skip=True)(**given)):
         assert part.isfinite().all()
-    if name != "gate_keys":  # to these kernels a gate of NaN is shut
-        assert parts(kernels(call, skip=False)(**given))[0].isnan().any()
+    assert parts(kernels(call, skip=False)(**given))[0].isnan().any()
     for operand, gradient in gradients(kernels(call, skip=True), given).items():
         assert gradient.isfinite().all(), operand
