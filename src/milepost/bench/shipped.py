@@ -154,7 +154,8 @@ def _cope(x: Operands, *, approximate: bool = False, separate: bool = False) -> 
         x.table(),
         gate_keys=x.empty(*x.key.shape) if separate else None,
         position_query=x.empty(*x.query.shape) if separate else None,
-        relative_table=x.table() if separate else None,
+        # in fp32 the kernels do not take it beside gate keys
+        relative_table=x.table() if separate and x.query.itemsize == 2 else None,
         scale=None,
         gate_scale=None,
         position_scale=1.0,
@@ -188,7 +189,7 @@ def _stick_breaking(x: Operands) -> Inputs:
     return inputs.stick_breaking(x.query, x.key, x.value, own, None, x.start, True)
 
 
-# cope_separate has gate keys, queries for positions, and a table of distances
+# cope_separate has gate keys, queries for positions and, in halves, a table of distances
 OPS: dict[str, Callable[[Operands], Inputs]] = {
     "softmax": _softmax,
     "bias_table": _bias_table,
@@ -204,10 +205,10 @@ OPS: dict[str, Callable[[Operands], Inputs]] = {
 EXACT = tuple(op for op in OPS if op != "cope_approximate")
 
 
-def head_dims(op: str) -> tuple[int, ...]:
+def head_dims(op: str, dtype: str) -> tuple[int, ...]:
     """Those that the kernels take."""
     most = _scan.MOST_GATED_HEAD_DIM if op == "cope_separate" else _scan.MOST_HEAD_DIM
-    return tuple(size for size in HEAD_DIMS if size <= most)
+    return tuple(size for size in HEAD_DIMS if size <= most[getattr(torch, dtype).itemsize])
 
 
 def shipped(target: str) -> list[Call]:
@@ -219,7 +220,7 @@ def shipped(target: str) -> list[Call]:
         Call(op, dtype, size)
         for op in EXACT
         for dtype in ("bfloat16", "float32")
-        for size in head_dims(op)
+        for size in head_dims(op, dtype)
     ]
     others = [replace(call, variant=variant) for variant in (START, DECODE) for call in halves]
     more = [
@@ -247,7 +248,7 @@ def every(target: str) -> list[Call]:
         Call(op, dtype, size, variant)
         for op in OPS
         for dtype in DTYPES
-        for size in head_dims(op)
+        for size in head_dims(op, dtype)
         for variant in VARIANTS
     ]
 

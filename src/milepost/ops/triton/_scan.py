@@ -17,7 +17,10 @@ QUANTA = 1 << 22  # of a whole count: arithmetic.py
 NEVER = 1 << 60  # quanta that no row counts
 STICK_IS_SPENT = 24.0  # 2⁻²⁴ of it is left
 OLDEST_GPU = (8, 0)
-MOST_HEAD_DIM, MOST_GATED_HEAD_DIM, MOST_VALUE_DIM = 256, 128, 256
+# By the bytes of a number. Above, no tile was found so small that registers would not spill
+MOST_HEAD_DIM = {2: 256, 4: 128}
+MOST_GATED_HEAD_DIM = {2: 128, 4: 64}
+MOST_VALUE_DIM = {2: 256, 4: 128}
 # Tables that are longer than sequences are made and used in stretches of queries, that take
 # together no more than so many bytes
 SCRATCH = 1 << 29
@@ -34,11 +37,14 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
         capability = torch.cuda.get_device_capability(query.device)
         if capability < OLDEST_GPU:
             return f"needs a GPU of compute capability 8.0 (Ampere) or later, got {capability}"
-    if query.shape[3] > MOST_HEAD_DIM:
-        return f"takes head_dim up to {MOST_HEAD_DIM}, got {query.shape[3]}"
-    if rest.get("gate_keys") is not None and query.shape[3] > MOST_GATED_HEAD_DIM:
-        # their backward has no tile so small that its registers would do
-        return f"takes head_dim up to {MOST_GATED_HEAD_DIM} with gate_keys, got {query.shape[3]}"
+    gated = rest.get("gate_keys") is not None
+    most = (MOST_GATED_HEAD_DIM if gated else MOST_HEAD_DIM)[query.element_size()]
+    if query.shape[3] > most:
+        kind = f"{query.dtype} gate_keys" if gated else f"{query.dtype}"
+        return f"takes head_dim up to {most} with {kind}, got {query.shape[3]}"
+    single = query.dtype == torch.float32 and not triton.interpreted()
+    if gated and single and rest.get("relative_table") is not None:
+        return "takes relative_table beside gate_keys in halves alone, got float32"
     if 0 in (*query.shape[:3], value.shape[3]):
         shapes = f"queries {tuple(query.shape)} and values {tuple(value.shape)}"
         return f"needs at least one head, query and value, got {shapes}"
@@ -47,11 +53,11 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
 
 def attend(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Run the scan; the output, and the remainder where there is one."""
-    width = inputs.value.shape[3]
-    if width <= MOST_VALUE_DIM:
+    width = MOST_VALUE_DIM[inputs.value.element_size()]
+    if inputs.value.shape[3] <= width:
         return SCAN(inputs)
     # Outputs are linear in values: wide ones are several narrow ones
-    parts = [SCAN(inputs._replace(value=v)) for v in inputs.value.split(MOST_VALUE_DIM, dim=3)]
+    parts = [SCAN(inputs._replace(value=value)) for value in inputs.value.split(width, dim=3)]
     return torch.cat([out for out, _ in parts], dim=3), parts[0][1]
 
 

@@ -68,7 +68,8 @@ def forward(
         while going:
             for _ in tl.range(0, CHUNK):
                 top, total, carry, acc = meet(
-                    given, query, gate_query, batch, head, key_head, rows, positions, first, tile, zero,
+                    given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
+                    zero,
                     top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                     D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
                 )  # fmt: skip
@@ -78,7 +79,8 @@ def forward(
     else:
         for _ in tl.range(0, newest + 1 - tl.maximum(band_end, oldest)):
             top, total, carry, acc = meet(
-                given, query, gate_query, batch, head, key_head, rows, positions, first, tile, zero,
+                given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
+                    zero,
                 top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                 D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
             )  # fmt: skip
@@ -87,7 +89,8 @@ def forward(
         common = SHIFT(given, batch, head, rows)
         for _ in tl.range(0, tile + 1 - oldest):
             top, total, carry, acc = meet(
-                given, query, gate_query, batch, head, key_head, rows, positions, first, tile, common,
+                given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
+                common,
                 top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                 D, V, BLOCK_D, BLOCK_V, N, BAND=False,
                 MASKED=given.start is not None,
