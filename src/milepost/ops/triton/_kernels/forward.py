@@ -69,8 +69,7 @@ def forward(
             for _ in tl.range(0, CHUNK):
                 top, total, carry, acc = meet(
                     given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
-                    zero,
-                    top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
+                    zero, top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                     D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
                 )  # fmt: skip
                 tile -= 1
@@ -80,8 +79,7 @@ def forward(
         for _ in tl.range(0, newest + 1 - tl.maximum(band_end, oldest)):
             top, total, carry, acc = meet(
                 given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
-                    zero,
-                top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
+                zero, top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                 D, V, BLOCK_D, BLOCK_V, N, BAND=True, MASKED=True,
             )  # fmt: skip
             tile -= 1
@@ -90,8 +88,7 @@ def forward(
         for _ in tl.range(0, tile + 1 - oldest):
             top, total, carry, acc = meet(
                 given, query, gate_query, batch, head, key_head, rows, positions, first, tile,
-                common,
-                top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
+                common, top, total, carry, acc, LOGITS, COUNTS, STICK, APPROXIMATE, PRECISION,
                 D, V, BLOCK_D, BLOCK_V, N, BAND=False,
                 MASKED=given.start is not None,
             )  # fmt: skip
