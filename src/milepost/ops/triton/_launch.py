@@ -230,9 +230,8 @@ def decode(given: Inputs, out: Tensor, residual: Tensor) -> None:
     sticks, counts = given.kind == "stick_breaking", given.kind in ("cope", "cope_alibi")
     M = max(sizes.M, power_of_2(S * H // G))
     tiles = math.ceil(T / sizes.N)
-    # a power of 2, as each is compiled
-    share = power_of_2(math.ceil(tiles / min(MOST_PARTS, max(PROGRAMS // (B * G), 1)))) // 16
-    share = max(share, 1)
+    most = min(MOST_PARTS, max(PROGRAMS // (B * G), 1))
+    share = 1 << (math.ceil(tiles / most) - 1).bit_length()  # few shares, as each is compiled
     parts = math.ceil(tiles / share)
     read = operands(given, sizes.N, needed(given))
 
