@@ -14,7 +14,6 @@ pytestmark = pytest.mark.skipif(triton.missing() is not None, reason=str(triton.
 CASES = {
     "S<T": Case(B=1, H=1, G=1, S=20, T=70, D=8, V=8),
     "decoding": Case(B=1, H=1, G=1, S=1, T=90, D=8, V=8),
-    "documents": Case("packed", B=1, H=1, G=1, S=40, T=40, D=8, V=8, span=30),
     "no key": Case("no key", B=1, H=1, G=1, S=20, T=50, D=8, V=8),
 }
 
