@@ -145,7 +145,7 @@ def test_settings_that_lack_some_are_refused():
         Config.from_dict({"vocab_size": 11, "layers": 2})
 
 
-def test_bad_calls_are_refused(tokens):
+def test_bad_calls_are_refused(tokens, monkeypatch):
     model = decoder()
     with pytest.raises(UsageError, match="tokens must be a tensor, got list"):
         model(tokens.tolist())
@@ -173,6 +173,9 @@ def test_bad_calls_are_refused(tokens):
         model(tokens, documents=torch.zeros(3, 7, dtype=torch.int64))
     with pytest.raises(UsageError, match="not both"):
         model(tokens, padding=torch.zeros(3, dtype=torch.int64), documents=torch.zeros_like(tokens))
+    monkeypatch.delenv(
+        "TRITON_INTERPRET", raising=False
+    )  # in which the tests' kernels take tensors of the CPU
     with pytest.raises(UsageError, match="triton refused: needs cuda tensors, got cpu"):
         decoder(backend="triton")(tokens)
 
