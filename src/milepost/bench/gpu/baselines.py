@@ -73,11 +73,11 @@ class Runner(Contender):
         self, direction: str, around: Callable[[], AbstractContextManager[Any]] | None = None
     ) -> Entrant:
         """The call of a direction, to be timed."""
-        prepare: Callable[[], Call] = self.backward
-        if direction == FORWARD:
-            prepare = lambda: self.forward  # noqa: E731
-        elif direction == BOTH:
-            prepare = lambda: self.forward_and_backward  # noqa: E731
+        ready: dict[str, Callable[[], Call]] = {
+            FORWARD: lambda: self.forward,
+            BOTH: lambda: self.forward_and_backward,
+        }
+        prepare = ready.get(direction, self.backward)
         return Entrant(prepare) if around is None else Entrant(prepare, around)
 
 

@@ -42,6 +42,7 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
     if query.shape[3] > most:
         kind = f"{query.dtype} gate_keys" if gated else f"{query.dtype}"
         return f"takes head_dim up to {most} with {kind}, got {query.shape[3]}"
+    # The interpreter has no registers to spill
     single = query.dtype == torch.float32 and not triton.interpreted()
     if gated and single and rest.get("relative_table") is not None:
         return "takes relative_table beside gate_keys in halves alone, got float32"

@@ -1,7 +1,7 @@
 """Numbers: products of tiles, sums along keys, gates, counts.
 
-The axis of keys is 1 in the forward and for the gradients of queries, and 0 for those of keys,
-whose tiles are the other way round; `KEYS` says which.
+`KEYS` is the axis of keys: 1, but for the gradients of keys beyond a band, where tiles lie the
+other way round and it is 0.
 """
 
 import os
