@@ -699,16 +699,16 @@ def no_such_program(*_: Any, **__: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what PyTorch imports to compile
 def test_a_compiled_backward_may_run_twice(cuda, monkeypatch):
-    import torch._functorch.config
+    from torch._functorch import config
 
-    monkeypatch.setattr(torch._functorch.config, "donated_buffer", True)
     compiled: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda f, dynamic: compiled.append(dynamic) or f)
     given = operands("cope", TYPICAL, Shape(1, 2, 2, 16, 16, 8, rows=5), torch.float32)
     cell = Cell("cope", TYPICAL, 8, 16)
-    runner = baselines.build("listing-compiled", cell, given, cuda)
-    assert compiled == [False]
-    assert not torch._functorch.config.donated_buffer
+    with config.patch(donated_buffer=True):
+        runner = baselines.build("listing-compiled", cell, given, cuda)
+        assert compiled == [False]
+        assert not config.donated_buffer
     call = runner.backward()
     assert all(one.equal(other) for one, other in zip(call(), call(), strict=True))
 
