@@ -7,7 +7,7 @@ from torch.autograd import forward_ad
 from milepost.errors import UsageError
 from milepost.ops import native
 
-from ..cases import Case, gradients, parts
+from ..cases import Case, parts
 from ..exact import FUSED, on, single
 
 pytestmark = pytest.mark.skipif(native.isa() is None, reason=str(native.missing()))
@@ -28,25 +28,6 @@ def of_query(op, given, backend):
         return sum(part.sum() for part in parts(on(backend, op)(**given | {"query": query})))
 
     return total
-
-
-@every_native_op
-def test_functional_gradients_are_autograds(op):
-    given = single(op, CASE)
-    total, query = of_query(op, given, "native"), given["query"].clone().requires_grad_()
-    (expected,) = torch.autograd.grad(total(query), query)
-    assert torch.equal(torch.func.grad(total)(given["query"]), expected)
-
-
-@every_native_op
-def test_a_batch_of_calls_is_a_call_for_each(op):
-    given = single(op, CASE)
-    total, queries = of_query(op, given, "native"), torch.randn(3, *given["query"].shape)
-    for function in (total, torch.func.grad(total)):
-        found = torch.func.vmap(function)(queries)
-        torch.testing.assert_close(
-            found, torch.stack([function(query) for query in queries]), rtol=0, atol=0
-        )
 
 
 @every_native_op
@@ -112,15 +93,3 @@ def test_a_compiled_functional_gradient_is_of_the_reference():
 
     found = torch.compile(derivative, fullgraph=True, backend="aot_eager")(given["query"])
     torch.testing.assert_close(found, derivative(given["query"]), rtol=1e-5, atol=1e-6)
-
-
-@every_native_op
-def test_a_negated_view_is_negated(op):
-    """PyTorch may keep −x as x and a flag."""
-    given, call = single(op, CASE), on("native", op)
-    flagged = given | {name: torch._neg_view(given[name]) for name in ("query", "key", "value")}
-    negated = given | {name: -given[name] for name in ("query", "key", "value")}
-    expected = parts(call(**negated)), gradients(call, negated)
-    torch.testing.assert_close(
-        (parts(call(**flagged)), gradients(call, flagged)), expected, rtol=0, atol=0
-    )
