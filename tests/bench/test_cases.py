@@ -3,6 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from milepost.bench.cases import (
+    HALF,
     NEVER,
     STICK_SPENT,
     SUBJECTS,
@@ -21,7 +22,9 @@ def rows(keys, head_dim):
 
 
 def logits(given):
-    query, key = given["query"].double(), given["key"].double()
+    """Those that make the gates."""
+    query = given.get("position_query", given["query"]).double()
+    key = given.get("gate_keys", given["key"]).double()
     return query @ key.mT / query.shape[-1] ** 0.5
 
 
@@ -33,7 +36,7 @@ dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 @sizes
 @dtypes
-@pytest.mark.parametrize("op", ["cope", "cope_alibi"])
+@pytest.mark.parametrize("op", ["cope", "cope_separate", "cope_alibi"])
 def test_positions_stay_below_the_tables_end_only_where_gates_never_saturate(
     op, keys, head_dim, dtype
 ):
@@ -83,7 +86,17 @@ def test_operands_are_a_function_of_the_arguments(op):
         assert once.keys() == again.keys()
         for name in once:
             assert torch.equal(once[name], again[name])
-        assert once["query"].dtype == torch.bfloat16
-        for name in once.keys() - {"query", "key", "value"}:
-            assert once[name].dtype == torch.float32
+        of_tokens = {"query", "key", "value", "gate_keys", "position_query"}
+        for name in once:
+            dtype = torch.bfloat16 if name in of_tokens else torch.float32
+            assert once[name].dtype == dtype
         SUBJECTS[op].call(**once, backend="reference")
+
+
+def test_half_open_gates_are_half_open():
+    given = operands("cope", HALF, Shape(1, 2, 2, 9, 9, 8), torch.float32)
+    assert (given["query"] @ given["key"].mT).abs().max() == 0
+    assert given["query"].any()
+    assert given["key"].any()
+    forgets = operands("forgetting", HALF, Shape(1, 2, 2, 9, 9, 8), torch.float32)
+    assert forgets["log_f"].exp().allclose(torch.tensor(0.5))

@@ -22,6 +22,8 @@ Operands beside these, in fp32 whatever the dtype of the queries, as parameters 
     bias            −m_h · (i − j), ALiBi's table, an entry for every distance
     bias_dense      the same for each head and pair, (1, H, S, T)
     relative, cope  a table of 65 rows of N(0, 0.02²), shared by the heads
+    cope_separate   the same; gate keys, and queries for positions, drawn as keys and queries are,
+                    which then make the gates in their place; and a table of distances
     cope_alibi      ALiBi's slopes, negated: p grows towards the past
     forgetting      log f, (B, H, T)
 """
@@ -84,6 +86,8 @@ class Case:
 
 
 Operands = dict[str, Any]
+# Not parameters: in the dtype that is measured
+OF_TOKENS = ("query", "key", "value", "gate_keys", "position_query")
 Draw = Callable[..., Tensor]
 
 
@@ -120,6 +124,15 @@ def _table(shape: Shape, gates: str, draw: Draw) -> Operands:
     return {"table": TABLE_SPREAD * draw(shape.rows, shape.D)}
 
 
+def _separate(shape: Shape, gates: str, draw: Draw) -> Operands:
+    return {
+        "table": TABLE_SPREAD * draw(shape.rows, shape.D),
+        "gate_keys": draw(shape.B, shape.G, shape.T, shape.D),
+        "position_query": draw(shape.B, shape.H, shape.S, shape.D),
+        "relative_table": TABLE_SPREAD * draw(shape.rows, shape.D),
+    }
+
+
 def _slopes(shape: Shape, gates: str, draw: Draw) -> Operands:
     return {"slopes": -alibi_slopes(shape.H)}
 
@@ -143,6 +156,7 @@ SUBJECTS = {
     "bias_dense": Subject(ops.bias_attention, _bias_dense),
     "relative": Subject(ops.relative_attention, _table),
     "cope": Subject(ops.cope_attention, _table, (TYPICAL, NEVER), _positions),
+    "cope_separate": Subject(ops.cope_attention, _separate, (TYPICAL, NEVER), _positions),
     "cope_alibi": Subject(ops.cope_alibi_attention, _slopes, (TYPICAL, NEVER), _positions),
     "forgetting": Subject(ops.forgetting_attention, _log_f, (TYPICAL, NEVER)),
     "stick_breaking": Subject(
@@ -179,17 +193,14 @@ def operands(
         query = draw(shape.B, shape.H, shape.S, shape.D)
         key = draw(shape.B, shape.G, shape.T, shape.D)
         value = draw(shape.B, shape.G, shape.T, shape.D)
+        given = {"query": query, "key": key, "value": value, **subject.extra(shape, gates, draw)}
+        of_gates = given.get("position_query", query), given.get("gate_keys", key)
         if gates == NEVER and subject.room is not None:
             # far below 0, σ(x) and softplus(x) are both eˣ; −1 keeps them close in short rows
-            move_logits(query, key, min(math.log(subject.room(shape) / shape.T), -1.0))
+            move_logits(*of_gates, min(math.log(subject.room(shape) / shape.T), -1.0))
         if gates == HALF and subject.room is not None:
-            keep_apart(query, key)
-        return {
-            "query": query.to(dtype),
-            "key": key.to(dtype),
-            "value": value.to(dtype),
-            **subject.extra(shape, gates, draw),
-        }
+            keep_apart(*of_gates)
+        return given | {name: given[name].to(dtype) for name in OF_TOKENS if name in given}
 
 
 def floating(given: Operands) -> dict[str, Tensor]:

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from milepost.bench.cases import SUBJECTS
 from milepost.bench.gpu.command import Request, main
 from milepost.bench.gpu.plan import PARTS, Options
 from milepost.errors import UsageError
 
 HELP = {
-    "ops": "softmax, bias, bias_dense, relative, cope, cope_alibi, forgetting, stick_breaking",
+    "ops": ", ".join(SUBJECTS),
     "lengths": "tokens in a sequence",
     "head_dims": "of queries, keys and values",
-    "dtype": "of queries, keys and values: bfloat16 or float16",
+    "dtype": "of queries, keys and values: bfloat16, float16 or float32",
     "parts": f"what of the run: {', '.join(PARTS)}",
     "seconds": "how long it may take",
     "rounds": "at most so many for each cell and direction",

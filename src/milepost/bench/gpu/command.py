@@ -62,7 +62,12 @@ def dry_run(plan: Plan, *, tune: bool = False) -> None:
             seconds = tuning.expected(job)
             fits = spent + seconds <= plan.seconds
             spent += seconds if fits else 0.0
-            cells = [job["op"], str(job["head_dim"]), job["dtype"], str(len(tuning.all_of(job)))]
+            cells = [
+                job["op"],
+                str(job["head_dim"]),
+                job["dtype"],
+                str(len(tuning.all_of(job, {}))),
+            ]
             rows.append([*cells, f"{seconds:.0f}" if fits else f"{seconds:.0f} (does not fit)"])
     else:
         title = "What would be measured, and the seconds that it should take"

@@ -24,7 +24,7 @@ from milepost.errors import UsageError, unknown
 DIRECTIONS = (FORWARD, BACKWARD, BOTH)
 DTYPES = ("bfloat16", "float16", "float32")
 MAIN = ("softmax", "cope", "forgetting", "stick_breaking")
-OTHERS = ("bias", "relative", "cope_alibi", "bias_dense")
+OTHERS = ("bias", "relative", "cope_separate", "cope_alibi", "bias_dense")
 
 CHECKS, TABLE, SWEEP, DECODE, MEMORY, MODEL, OTHER, MODELS, REST = (
     "checks",
@@ -293,8 +293,7 @@ def plan(options: Options) -> Plan:
     for head_dim in head_dims:
         if head_dim not in (16, 32, 64, 128, 256):
             raise UsageError(
-                f"head-dims must be powers of 2 from 16 to 256, got {head_dim}: all kernels take "
-                "64,128"
+                f"head-dims must be powers of 2 from 16 to 256, got {head_dim}: 64,128 is usual"
             )
     named = None if options.ops is None else words("ops", options.ops)
     return Plan(

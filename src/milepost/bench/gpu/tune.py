@@ -1,12 +1,15 @@
 """Which blocks the kernels should take: measured, and written down in the source.
 
+A row of the table in `milepost.ops.triton._blocks` is shared by several ops, and tuned with the
+first of them that is asked for. `milepost bench compile` says whether the others spill with it.
+
 Candidates for one kernel are tried while the others keep theirs. Each is compiled and checked
 against the reference in a process of its own, several at once; those that are right are timed in
 paired rounds, with typical and with never saturating gates. The best of each kernel together are
 checked and timed once more.
 
-The kernels of the backward of ops that count or break sticks share the width of a tile of keys
-between "band_query" and "band_key": there a candidate is both.
+The kernels "band_query" and "band_key" of ops that count or break sticks share the width of a tile
+of keys: there a candidate is both.
 """
 
 import math
@@ -16,6 +19,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+
+import torch
 
 from milepost import machine
 from milepost.bench import check
@@ -29,9 +34,20 @@ from milepost.bench.gpu.plan import Plan
 from milepost.bench.gpu.timing import Entrant, paired, reason
 from milepost.bench.measure import Clock, Limits
 from milepost.bench.results import FORWARD, Record
-from milepost.ops.triton._blocks import Blocks, Sizes, blocks, forced
+from milepost.errors import UsageError
+from milepost.ops.triton._blocks import (
+    HEAD_DIMS,
+    TABLE,
+    Blocks,
+    Sizes,
+    blocks,
+    column,
+    forced,
+    row,
+    target,
+)
 
-KIND, FORMAT = "gpu-blocks", 1
+KIND, FORMAT = "gpu-blocks", 2
 # The shape of the checks: its last tiles are not full, and its numbers are multiples of 16, as
 # those that are timed, so that one compilation serves both
 CHECKED = Shape(1, HEADS, HEADS, 400, 400, 64)
@@ -40,10 +56,11 @@ TIMED = Shape(2, HEADS, HEADS, 8192, 8192, 64)
 TIMED_CACHE = Shape(4, HEADS, HEADS, 1, 32768, 64)
 ROUNDS = Limits(most=3, seconds=5.0, least=3)
 
-COUNTING = ("cope", "cope_alibi")
-KINDS = {"bias": "bias_table"}  # what kernels call an op, where it has another name
+COUNTING = ("cope", "cope_separate", "cope_alibi")
+# What kernels call an op, where it has another name
+KINDS = {"bias": "bias_table", "cope_separate": "cope"}
 
-# M, N, warps and stages
+# M, N, warps, stages, and step if less than all of head_dim is multiplied at a time
 FORWARD_BLOCKS = (
     (64, 32, 4, 2),
     (64, 64, 4, 2),
@@ -85,7 +102,17 @@ DECODE_BLOCKS = (
     (16, 128, 4, 2),
     (16, 128, 8, 2),
 )
-FP32_BLOCKS = ((16, 32, 4, 1), (32, 32, 4, 1), (32, 64, 4, 1), (64, 32, 4, 1), (64, 64, 8, 1))
+FP32_BLOCKS = (
+    (16, 32, 4, 1),
+    (16, 16, 8, 1, 16),
+    (16, 32, 8, 1, 32),
+    (16, 32, 8, 1, 64),
+    (32, 32, 4, 1),
+    (32, 32, 8, 1, 32),
+    (32, 64, 4, 1),
+    (64, 32, 4, 1),
+    (64, 64, 8, 1),
+)
 
 # What a candidate takes to compile and check in a worker, and to time, in seconds
 COMPILE_SECONDS, TIME_SECONDS, START_SECONDS = 12.0, 0.4, 10.0
@@ -104,40 +131,69 @@ def within(candidate: Candidate) -> Iterator[None]:
 
 
 def jobs(plan: Plan) -> list[dict[str, Any]]:
-    """What is tuned: an op at a head_dim, the ops of the papers first."""
-    ops = list(dict.fromkeys([*plan.main(), *plan.ops]))
-    return [
-        {"op": op, "head_dim": head_dim, "dtype": plan.dtype}
-        for head_dim in plan.head_dims
-        for op in ops
-    ]
+    """What is tuned: the kernels of an op at a head_dim whose rows no earlier op has."""
+    found = []
+    for head_dim in plan.head_dims:
+        if head_dim not in HEAD_DIMS:
+            raise UsageError(
+                f"head-dims must be of {', '.join(map(str, HEAD_DIMS))} to tune, got {head_dim}: "
+                "each stands for all up to it"
+            )
+        rows: set[str] = set()
+        for op in dict.fromkeys([*plan.main(), *plan.ops]):
+            job: dict[str, Any] = {"op": op, "head_dim": head_dim, "dtype": plan.dtype}
+            mine = {kernel: row(kernel, sizes(job)) for kernel in kernels(op)}
+            job["kernels"] = [kernel for kernel in mine if mine[kernel] not in rows]
+            rows.update(mine.values())
+            if job["kernels"]:
+                found.append(job)
+    return found
+
+
+def kernels(op: str) -> list[str]:
+    """What an op launches."""
+    rest = [] if op == "stick_breaking" else ["backward_query", "backward_key"]
+    counts = op in COUNTING or op == "stick_breaking"
+    return ["forward", *rest, *(["band_query", "band_key"] if counts else []), "decode"]
 
 
 def sizes(job: dict[str, Any]) -> Sizes:
     """What the choice depends on."""
-    kind = KINDS.get(job["op"], job["op"])
-    return Sizes(kind, job["head_dim"], worker.DTYPES[job["dtype"]].itemsize)
+    return Sizes(
+        KINDS.get(job["op"], job["op"]),
+        job["head_dim"],
+        worker.DTYPES[job["dtype"]].itemsize,
+        more=job["op"] == "cope_separate",
+        target=tuned(),
+    )
 
 
-def present(job: dict[str, Any]) -> Candidate:
-    """The blocks that all kernels of an op take now."""
-    return {kernel: list(blocks(kernel, sizes(job))) for stage in stages(job) for kernel in stage}
+def tuned() -> str:
+    """The target whose blocks are tuned; where no GPU is at hand, in a dry run, the H200's."""
+    return target() if torch.cuda.is_available() else "sm_90"
 
 
-def stages(job: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+Won = dict[tuple[str, int], list[int]]  # by row and column of the table
+
+
+def present(job: dict[str, Any], won: Won) -> Candidate:
+    """The blocks that all kernels of an op take now, or since they were tuned."""
+    of = {kernel: (row(kernel, sizes(job)), column(sizes(job))) for kernel in kernels(job["op"])}
+    return {kernel: won.get(of[kernel]) or list(blocks(kernel, sizes(job))) for kernel in of}
+
+
+def stages(job: dict[str, Any]) -> list[tuple[str, ...]]:
     """The kernels that are tuned in turn; of several together, all have one N."""
-    backward: tuple[tuple[str, ...], ...] = (("backward_query",), ("backward_key",))
-    if job["op"] in COUNTING:
-        backward += (("band_query", "band_key"),)
-    elif job["op"] == "stick_breaking":
-        backward = (("band_query", "band_key"),)
-    return (("forward",), *backward, ("decode",))
+    alone = [(kernel,) for kernel in job["kernels"] if not kernel.startswith("band")]
+    together = tuple(kernel for kernel in job["kernels"] if kernel.startswith("band"))
+    return [*alone, together] if together else list(alone)
 
 
-def candidates(job: dict[str, Any], stage: tuple[str, ...]) -> list[Candidate]:
-    """What is tried for the kernels of a stage, the present choice first."""
-    now = present(job)
+def candidates(job: dict[str, Any], stage: tuple[str, ...], won: Won) -> list[Candidate]:
+    """What is tried for the kernels of a stage, the present choice first, where that fits."""
+    now = present(job, won)
     halves = sizes(job).bytes == 2
+    tried: tuple[tuple[int, ...], ...]
     if "decode" in stage:
         tried = DECODE_BLOCKS if halves else tuple((16, *rest) for _, *rest in FP32_BLOCKS)
     elif not halves:
@@ -147,16 +203,17 @@ def candidates(job: dict[str, Any], stage: tuple[str, ...]) -> list[Candidate]:
     else:
         tried = BACKWARD_BLOCKS if len(stage) == 1 else BAND_BLOCKS
     if len(stage) == 1:
-        found = [{stage[0]: list(one)} for one in tried]
+        found = [{stage[0]: list(Blocks(*one))} for one in tried]
     else:
         query, key = stage
         # one of the two moves at a time, the other keeps the same N
         found = []
         for one in tried:
             stays = {kernel: [now[kernel][0], one[1], *now[kernel][2:]] for kernel in stage}
-            found += [stays | {query: list(one)}, stays | {key: list(one)}]
-    unique = [{kernel: now[kernel] for kernel in stage}]
-    for one_candidate in found:
+            moved = list(Blocks(*one))
+            found += [stays | {query: moved}, stays | {key: moved}]
+    unique: list[Candidate] = []
+    for one_candidate in [{kernel: now[kernel] for kernel in stage}, *found]:
         if one_candidate not in unique and fits(job["op"], now | one_candidate):
             unique.append(one_candidate)
     return unique
@@ -169,14 +226,22 @@ def fits(op: str, chosen: Candidate) -> bool:
     return chosen["backward_query"][0] % chosen["band_query"][0] == 0
 
 
-def all_of(job: dict[str, Any]) -> list[Candidate]:
+def beside(job: dict[str, Any], won: Won, one: Candidate) -> Candidate:
+    """The candidate, and what the op's other kernels take with it; decoding has one alone."""
+    if set(one) == {"decode"}:
+        return one
+    rest = {kernel: taken for kernel, taken in present(job, won).items() if kernel != "decode"}
+    return rest | one
+
+
+def all_of(job: dict[str, Any], won: Won) -> list[Candidate]:
     """Every candidate of every stage."""
-    return [one for stage in stages(job) for one in candidates(job, stage)]
+    return [one for stage in stages(job) for one in candidates(job, stage, won)]
 
 
 def expected(job: dict[str, Any]) -> float:
     """A guess at the seconds that an op takes to tune."""
-    number = len(all_of(job))
+    number = len(all_of(job, {}))
     waves = math.ceil(number / CANDIDATES_PER_JOB / worker.MOST_WORKERS)
     compiling = waves * (START_SECONDS + CANDIDATES_PER_JOB * COMPILE_SECONDS)
     return compiling + START_SECONDS + COMPILE_SECONDS + number * TIME_SECONDS
@@ -203,6 +268,7 @@ def run(
         "machine": {**machine.describe(), **device.facts()},
         "versions": {**machine.versions(), **versions()},
         "source": machine.source(),
+        "target": tuned(),
         "winners": [],
         "tried": [],
         "together": [],
@@ -247,29 +313,33 @@ class Tuner:
     ) -> None:
         self.plan, self.device, self.pool, self.clock = plan, device, pool, clock
         self.record, self.timed, self.cache = record, timed, cache
+        self.won: Won = {}
 
     def tune(self, job: dict[str, Any], seconds: float) -> str:
         """All kernels of an op; what came of it, in a line."""
-        right = self.right(job, all_of(job), seconds)
-        before = present(job)
+        right = self.right(job, all_of(job, self.won), seconds)
+        before = present(job, self.won)
         best = dict(before)
         for stage in stages(job):
-            chosen = [one for one in candidates(job, stage) if one in right]
+            chosen = [one for one in candidates(job, stage, self.won) if one in right]
             # what won before and would not fit beside it
             chosen = [one for one in chosen if fits(job["op"], best | one)]
             if not chosen:
                 raise RuntimeError(f"no blocks for {' and '.join(stage)} are right")
             medians = self.measure(job, stage, chosen)
+            if not medians:
+                raise RuntimeError(f"no blocks for {' and '.join(stage)} could be timed")
             winner = min(medians, key=lambda index: medians[index])
             best |= chosen[winner]
             now = medians.get(0) if chosen[0] == {k: before[k] for k in stage} else None
             for kernel in stage:
+                self.won[row(kernel, sizes(job)), column(sizes(job))] = best[kernel]
                 self.record["winners"].append(
                     {
                         **job,
-                        "kind": sizes(job).kind,
-                        "bytes": sizes(job).bytes,
                         "kernel": kernel,
+                        "row": row(kernel, sizes(job)),
+                        "column": column(sizes(job)),
                         "blocks": best[kernel],
                         "before": before[kernel],
                         "seconds": medians[winner],
@@ -290,15 +360,16 @@ class Tuner:
             for finding in findings:
                 self.record["tried"].append({**job, **finding})
                 if finding["verdict"] == check.RIGHT:
-                    found.append(finding["blocks"])
+                    found.append(tried[full.index(finding["blocks"])])
             missing = asked["candidates"][len(findings) :]
             self.record["tried"] += [
                 {**job, "blocks": one, "verdict": check.REFUSED, "reason": why} for one in missing
             ]
 
         size = CANDIDATES_PER_JOB
+        full = [beside(job, self.won, one) for one in tried]
         asked = [
-            {**job, "kind": "blocks", "candidates": tried[begin : begin + size]}
+            {**job, "kind": "blocks", "candidates": full[begin : begin + size]}
             for begin in range(0, len(tried), size)
         ]
         self.pool(asked, seconds, ended)
@@ -326,7 +397,10 @@ class Tuner:
             size = Shape(shape.B, shape.H, shape.G, shape.S, shape.T, job["head_dim"])
             given = operands(job["op"], gates, size, dtype, device=self.device.name)
             runner = Runner(by(job["op"], BACKEND), given)
-            entrants = {str(i): self.entrant(runner, direction, c) for i, c in enumerate(chosen)}
+            entrants = {
+                str(i): self.entrant(runner, direction, beside(job, self.won, one))
+                for i, one in enumerate(chosen)
+            }
             taken = paired(entrants, self.device, ROUNDS, self.clock, self.plan.least_seconds)
             for name, found in taken.seconds.items():
                 yield int(name), statistics.median(found)
@@ -340,24 +414,31 @@ class Tuner:
         return runner.entrant(direction, around)
 
     def together(self, job: dict[str, Any], before: Candidate, best: Candidate) -> str:
-        """Forward and backward with the present blocks, and with the best ones."""
+        """What has other blocks now, with those before and with the best ones."""
         said = []
-        for direction in (FORWARD, BACKWARD):
+        changed = {kernel for kernel in best if best[kernel] != before[kernel]}
+        for what, direction, shape, these in (
+            (FORWARD, FORWARD, self.timed, {"forward"}),
+            (BACKWARD, BACKWARD, self.timed, set(best) - {"forward", "decode"}),
+            ("decode", FORWARD, self.cache, {"decode"}),
+        ):
+            if not these & changed:
+                continue
             logs: dict[int, list[float]] = {0: [], 1: []}
-            for name, seconds in self.seconds(job, [before, best], direction, self.timed):
+            for name, seconds in self.seconds(job, [before, best], direction, shape):
                 logs[name].append(math.log(seconds))
             gain = math.exp(statistics.mean(logs[1]) - statistics.mean(logs[0]))
-            self.record["together"].append({**job, "direction": direction, "ratio": gain})
-            said.append(f"{direction} {gain:.2f}×")
+            self.record["together"].append({**job, "direction": what, "ratio": gain})
+            said.append(f"{what} {gain:.2f}×")
         return f"time over that of the present blocks: {', '.join(said)}"
 
 
 def text(record: Record) -> str:
-    """The winners as lines of the table in `milepost.ops.triton._blocks`."""
-    lines = [
-        f'    ("{one["kernel"]}", "{one["kind"]}", {one["head_dim"]}, {one["bytes"]}): '
-        f"Blocks({', '.join(map(str, one['blocks']))}),"
-        for one in record["winners"]
-    ]
-    about = f"# {record['machine']['gpu']}, {record['date'][:10]}: kernel, kind, head_dim, bytes"
-    return "\n".join([about, "TUNED = {", *lines, "}"])
+    """The table in `milepost.ops.triton._blocks` for this GPU and dtype, with the winners in it."""
+    of = record["target"], worker.DTYPES[record["arguments"]["dtype"]].itemsize
+    rows = {name: list(cells) for name, cells in TABLE[of].items()}
+    for one in record["winners"]:
+        rows[one["row"]][one["column"]] = Blocks(*one["blocks"]).written()
+    lines = [f'        "{name}": ({", ".join(map(str, cells))}),' for name, cells in rows.items()]
+    about = f"    # {record['machine']['gpu']}, {record['date'][:10]}"
+    return "\n".join([about, f'    ("{of[0]}", {of[1]}): {{', *lines, "    },"])

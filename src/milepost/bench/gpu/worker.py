@@ -15,6 +15,7 @@ the end of one job and not of the run.
 A job prints a line for each finding, so that what it had found stays when it is stopped.
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -239,15 +240,16 @@ def _compile(job: Job, device: Device) -> Iterator[Finding]:
 def _blocks(job: Job, device: Device) -> Iterator[Finding]:
     from milepost.bench.gpu.tune import CHECKED, CHECKED_CACHE, within
 
+    op, dtype = job["op"], DTYPES[job["dtype"]]
     for forced in job["candidates"]:
-        shape = replace(CHECKED_CACHE if "decode" in forced else CHECKED, D=job["head_dim"])
+        shapes = [CHECKED] if set(forced) - {"decode"} else []
+        shapes += [CHECKED_CACHE] if "decode" in forced else []
+        worst: Finding = {"verdict": check.RIGHT, "reason": None}
         with within(forced):
-            worst: Finding = {"verdict": check.RIGHT, "reason": None}
-            for gates in gates_of(job["op"])[:2]:
-                given = operands(
-                    job["op"], gates, shape, DTYPES[job["dtype"]], seed=2, device=device.name
-                )
-                found = check.judge(by(job["op"], baselines.BACKEND), job["op"], given)
+            for gates, shape in itertools.product(gates_of(op)[:2], shapes):
+                size = replace(shape, D=job["head_dim"])
+                given = operands(op, gates, size, dtype, seed=2, device=device.name)
+                found = check.judge(by(op, baselines.BACKEND), op, given)
                 if found["verdict"] != check.RIGHT:
                     worst = found
                     break
