@@ -21,7 +21,7 @@ needs_triton = pytest.mark.skipif(gpu.missing() is not None, reason=str(gpu.miss
 
 def configurations(rows: Iterable[compiled.Record], target: str) -> list[tuple[Any, ...]]:
     """What is compiled for a target, with its blocks."""
-    names = ("op", "dtype", "head_dim", "variant", "kernel", "M", "N", "warps", "stages")
+    names = ("op", "dtype", "head_dim", "variant", "kernel", "M", "N", "step", "warps", "stages")
     return [tuple(row[name] for name in names) for row in rows if row["target"] == target]
 
 
@@ -50,6 +50,7 @@ ROW: dict[str, Any] = {
     "kernel": "forward",
     "M": 64,
     "N": 32,
+    "step": None,
     "warps": 4,
     "stages": 2,
     "registers": 168,
@@ -73,14 +74,7 @@ def test_what_is_shipped_compiles_without_spills_and_within_memory(target):
     assert {called_by(row).label for row in record["configurations"]} == called
 
 
-# The tiles are still being chosen: tables of what they take are committed once they are
-needs_tables = pytest.mark.skipif(
-    not any(path.exists() for path in TABLES), reason="no table of resources is committed yet"
-)
-
-
 @needs_triton
-@needs_tables
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_committed_tables_have_what_is_launched_today(target):
     calls = shipped.shipped(target)
@@ -93,7 +87,6 @@ def test_the_committed_tables_have_what_is_launched_today(target):
         )
 
 
-@needs_tables
 @pytest.mark.parametrize("path", TABLES, ids=[path.stem for path in TABLES])
 def test_a_committed_table_has_every_target_and_nothing_is_wrong(path):
     record = compiled.load(path)
@@ -228,13 +221,14 @@ def test_the_command_prints_writes_and_fails(monkeypatch, capsys, tmp_path):
 
 
 def test_tables_show_what_did_not_compile_and_what_was_not_counted():
-    failed = {name: ROW[name] for name in list(ROW)[:9]} | {"failure": "no"}
-    record = record_of(ROW, ROW | {"instructions": None, "stack": 8}, failed)
+    failed = {name: ROW[name] for name in list(ROW)[:10]} | {"failure": "no"}
+    record = record_of(ROW, ROW | {"instructions": None, "stack": 8, "step": 64}, failed)
     summed, detailed = compiled.sheets(record)
     assert summed.rows[1] == ["sm_90", "3", "1", "1", "168", "40", "227"]
     assert {len(row) for row in detailed.rows} == {len(detailed.heads)}
     text = compiled.markdown(record)
     assert "| cope | forward | bf16 | 64 | 64 × 32 | 4 | 168 | 0 | 40 | 16 HGMMA | 0 |" in text
+    assert "| 64 × 32, 64 |" in text
     assert "does not compile" in text
     assert "milepost" in text
 

@@ -23,6 +23,7 @@ from milepost import machine
 from milepost.bench import compiled, resources, shipped
 from milepost.errors import UsageError, unknown
 from milepost.ops import triton as gpu
+from milepost.ops.triton._kernels.operands import Constants
 
 KIBIBYTE = 1024
 
@@ -85,9 +86,6 @@ class Driver:
         return torch.device("meta")
 
 
-# What of a launch is chosen, and the argument that says it
-BLOCKS = {"M": "M", "N": "N", "warps": "num_warps", "stages": "num_stages"}
-
 # Of a process of the pool: what its kernels were, and whether instructions are counted
 _rows: list[dict[str, Any]] = []
 
@@ -115,7 +113,7 @@ def _begin(name: str, cache: str, compiling: bool, instructions: bool) -> None:
 
     def compile_instead(self: Any, *arguments: Any, grid: Any, warmup: bool, **given: Any) -> Any:
         row: dict[str, Any] = {"kernel": _name(self.__name__, given)}
-        row |= {name: given.get(argument) for name, argument in BLOCKS.items()}
+        row |= _blocks(arguments, given)
         kernel = None
         try:
             if compiling:
@@ -134,6 +132,16 @@ def _name(kernel: str, given: Mapping[str, Any]) -> str:
     """A kernel's name, and which part of its work it does where there are several."""
     part = given.get("PART", "all")
     return kernel if part == "all" else f"{kernel} ({part})"
+
+
+def _blocks(arguments: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a launch is chosen; None where a kernel has no tiles."""
+    const = next((one for one in arguments if isinstance(one, Constants)), None)
+    tiles = {"M": given.get("M"), "N": given.get("N"), "step": None}
+    if const is not None:
+        # of narrower heads, all is multiplied at once, whatever the step
+        tiles = {"M": const.M, "N": const.N, "step": const.STEP if const.D > const.STEP else None}
+    return {**tiles, "warps": given.get("num_warps"), "stages": given.get("num_stages")}
 
 
 def _first_lines(error: BaseException) -> str:

@@ -147,6 +147,7 @@ def details(record: Record, target: str, variants: Sequence[str] = shipped.VARIA
             rows.append([*cells, "does not compile", *[NOTHING] * (6 + len(SHOWN))])
             continue
         tile = " × ".join(str(row[axis]) for axis in ("M", "N") if row[axis] is not None)
+        tile += f", {row['step']}" if row["step"] is not None else ""
         cells += [tile, str(row["warps"]), str(row["registers"])]
         cells += [_spilled(row), kibibytes(row["shared"])]
         rows.append([*cells, *_instructions(row["instructions"])])

@@ -12,8 +12,7 @@ where it is a multiple of 16:
 
 The rule, by target:
 
-    sm_90     plain: every op, in bf16 and fp32, at head_dim 32, 64, 128 and 256 (128 is the
-              most with gate keys);
+    sm_90     plain: every op, in bf16 and fp32, at head_dim 32, 64, 128 and 256;
               start and decode: every op, in bf16, at head_dim 64 and 128;
               approximate gates, in bf16, and fp16, which takes the blocks of bf16, for plain
               attention and CoPE: plain, at head_dim 64
@@ -100,7 +99,7 @@ class Call:
         if self.variant == START:
             start = torch.empty(shape.B, shape.S, dtype=torch.int64, device="meta")
         given = OPS[self.op](Operands(shape, empty, query, key, value, start))
-        reason = _scan.refusal(query, key, value, gate_keys=given.gate_keys)
+        reason = _scan.refusal(query, key, value)
         assert reason is None, f"{self.label}: {reason}"
         # the op's own function would ask the device for its autocast, which this one has not
         if self.variant == DECODE:
@@ -154,8 +153,7 @@ def _cope(x: Operands, *, approximate: bool = False, separate: bool = False) -> 
         x.table(),
         gate_keys=x.empty(*x.key.shape) if separate else None,
         position_query=x.empty(*x.query.shape) if separate else None,
-        # in fp32 the kernels do not take it beside gate keys
-        relative_table=x.table() if separate and x.query.itemsize == 2 else None,
+        relative_table=x.table() if separate else None,
         scale=None,
         gate_scale=None,
         position_scale=1.0,
@@ -189,7 +187,7 @@ def _stick_breaking(x: Operands) -> Inputs:
     return inputs.stick_breaking(x.query, x.key, x.value, own, None, x.start, True)
 
 
-# cope_separate has gate keys, queries for positions and, in halves, a table of distances
+# cope_separate has gate keys, queries for positions and a table of distances
 OPS: dict[str, Callable[[Operands], Inputs]] = {
     "softmax": _softmax,
     "bias_table": _bias_table,
@@ -205,12 +203,6 @@ OPS: dict[str, Callable[[Operands], Inputs]] = {
 EXACT = tuple(op for op in OPS if op != "cope_approximate")
 
 
-def head_dims(op: str, dtype: str) -> tuple[int, ...]:
-    """Those that the kernels take."""
-    most = _scan.MOST_GATED_HEAD_DIM if op == "cope_separate" else _scan.MOST_HEAD_DIM
-    return tuple(size for size in HEAD_DIMS if size <= most[getattr(torch, dtype).itemsize])
-
-
 def shipped(target: str) -> list[Call]:
     """The calls whose kernels are shipped for a target."""
     halves = [Call(op, "bfloat16", size) for op in EXACT for size in (64, 128)]
@@ -220,7 +212,7 @@ def shipped(target: str) -> list[Call]:
         Call(op, dtype, size)
         for op in EXACT
         for dtype in ("bfloat16", "float32")
-        for size in head_dims(op, dtype)
+        for size in HEAD_DIMS
     ]
     others = [replace(call, variant=variant) for variant in (START, DECODE) for call in halves]
     more = [
@@ -248,7 +240,7 @@ def every(target: str) -> list[Call]:
         Call(op, dtype, size, variant)
         for op in OPS
         for dtype in DTYPES
-        for size in head_dims(op, dtype)
+        for size in HEAD_DIMS
         for variant in VARIANTS
     ]
 

@@ -1,4 +1,7 @@
-"""Small tiles, so that short sequences have several; and memory that nobody writes is NaN."""
+"""Small tiles, so that short sequences have several; and memory that nobody writes is NaN.
+
+Heads wider than STEP are multiplied in steps.
+"""
 
 import warnings
 from collections.abc import Iterator
@@ -22,13 +25,14 @@ TILES = {
     "band_query": (16, 16),
     "band_key": (16, 32),
 }
+STEP = 32
 
 
 @pytest.fixture(autouse=True)
 def small_tiles() -> Iterator[None]:
     with ExitStack() as stack:
         for kernel, (M, N) in TILES.items():
-            stack.enter_context(forced(kernel, Blocks(M, N, warps=4, stages=1)))
+            stack.enter_context(forced(kernel, Blocks(M, N, warps=4, stages=1, step=STEP)))
         yield
 
 

@@ -15,6 +15,7 @@ CASES = {
     "one query": Case(B=1, S=1, T=65, H=1, G=1, D=20, V=17),
     "one key more than a part": Case(B=1, H=1, G=1, S=1, T=97),
     "heads that share keys": Case(B=1, S=2, T=50, H=6, G=2, D=16, V=16),
+    "wide heads": Case(B=1, S=2, T=50, H=4, G=2, D=80, V=40),
     "more rows than a tile": Case(B=1, S=5, T=50, H=5, G=1),
     "padding": Case("padding", H=1, G=1, S=1, T=50, span=40),
     "window": Case("window", B=1, H=2, G=1, S=3, T=70, span=20),

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from milepost.ops.triton import interpreted
+
 
 class Blocks(NamedTuple):
     """Of one kernel: M queries meet N keys at a time."""
@@ -19,6 +21,17 @@ class Blocks(NamedTuple):
     N: int
     warps: int
     stages: int
+    step: int = 256
+    """How many numbers of wide heads, and of wide values, are multiplied at a time."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Of a launch."""
+        return {"num_warps": self.warps, "num_stages": self.stages}
+
+    def written(self) -> tuple[int, ...]:
+        """As in `TABLE`."""
+        return tuple(self)[: 4 if self.step == max(HEAD_DIMS) else 5]
 
 
 @dataclass(frozen=True)
@@ -48,145 +61,154 @@ CLASSES = {
 }
 HEAD_DIMS = (64, 128, 256)
 
-# (target, bytes): for head_dim up to 64, 128 and, in halves, 256: M, N, warps, stages.
-# "sm_80" stands for all others of NVIDIA, the smallest of which have 99 KiB of shared memory
+# (target, bytes): for head_dim up to 64, 128 and 256: M, N, warps, stages, and step if not all is
+# multiplied at a time. "sm_80" stands for all others of NVIDIA, the smallest of which have 99 KiB
+# of shared memory
 # fmt: off
-TABLE: dict[tuple[str, int], dict[str, tuple[tuple[int, int, int, int], ...]]] = {
+TABLE: dict[tuple[str, int], dict[str, tuple[tuple[int, ...], ...]]] = {
     ("sm_90", 2): {
-        "forward, plain": ((128, 64, 8, 3), (128, 64, 8, 3), (64, 64, 8, 2)),
-        "forward, table": ((128, 64, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2)),
+        "decode": ((16, 64, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2)),
+        "forward, plain": ((128, 64, 8, 3), (128, 64, 8, 3), (64, 32, 8, 3)),
+        "forward, table": ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2)),
         "forward, stick": ((128, 64, 8, 2), (128, 32, 8, 2), (128, 32, 8, 2)),
-        "forward, cope": ((128, 32, 8, 2), (128, 32, 8, 2), (32, 32, 8, 1)),
-        "forward, more": ((128, 32, 8, 2), (16, 32, 4, 1), (32, 32, 8, 1)),
-        "backward_query, plain": ((128, 64, 8, 2), (128, 64, 8, 2), (16, 32, 8, 1)),
-        "backward_query, table": ((128, 64, 8, 2), (16, 32, 8, 1), (16, 32, 8, 1)),
-        "backward_key, plain": ((64, 64, 8, 2), (32, 64, 8, 2), (32, 32, 8, 1)),
-        "backward_key, table": ((32, 64, 4, 2), (32, 32, 8, 1), (32, 32, 8, 1)),
-        "band_query, stick": ((64, 32, 4, 2), (64, 32, 8, 1), (32, 32, 8, 1)),
-        "band_query, cope": ((64, 32, 8, 1), (16, 32, 8, 1), (16, 32, 8, 1)),
-        "band_query, more": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+        "forward, cope": ((128, 32, 8, 2), (128, 32, 8, 2), (64, 16, 8, 2)),
+        "forward, more": ((128, 32, 8, 2), (128, 16, 8, 2), (32, 32, 8, 2)),
+        "backward_query, plain": ((128, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2, 128)),
+        "backward_query, table": ((64, 64, 8, 2), (64, 32, 8, 2), (16, 32, 8, 1)),
+        "backward_key, plain": ((64, 64, 8, 2), (32, 64, 8, 2), (64, 32, 8, 1)),
+        "backward_key, table": ((32, 64, 4, 1), (64, 64, 8, 2, 64), (32, 32, 8, 1)),
+        "band_query, stick": ((64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 8, 1)),
+        "band_query, cope": ((64, 32, 8, 1, 32), (64, 16, 4, 2), (16, 16, 8, 1)),
+        "band_query, more": ((16, 32, 4, 2), (16, 16, 8, 2), (16, 16, 8, 2, 32)),
         "band_key, stick": ((64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 8, 1)),
-        "band_key, cope": ((64, 32, 4, 2), (16, 32, 4, 1), (16, 32, 8, 1)),
-        "band_key, more": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 32, 8, 1)),
+        "band_key, cope": ((64, 32, 4, 2), (32, 32, 8, 2), (32, 16, 8, 1)),
+        "band_key, more": ((16, 32, 4, 1), (32, 16, 8, 2), (32, 16, 8, 1)),
     },
     ("sm_90", 4): {
-        "forward, plain": ((64, 32, 4, 2), (32, 32, 8, 1)),
-        "forward, table": ((64, 32, 8, 2), (16, 32, 4, 1)),
-        "forward, stick": ((64, 32, 4, 2), (32, 32, 4, 2)),
-        "forward, cope": ((32, 32, 4, 2), (16, 32, 4, 1)),
-        "forward, more": ((16, 32, 4, 1), (16, 32, 8, 1)),
-        "backward_query, plain": ((64, 32, 8, 2), (16, 32, 4, 1)),
-        "backward_query, table": ((16, 32, 4, 1), (16, 32, 4, 1)),
-        "backward_key, plain": ((16, 16, 8, 2), (16, 16, 8, 2)),
-        "backward_key, table": ((16, 16, 8, 2), (16, 16, 8, 1)),
-        "band_query, stick": ((32, 32, 4, 1), (16, 16, 8, 1)),
-        "band_query, cope": ((16, 32, 8, 1), (16, 16, 8, 1)),
-        "band_query, more": ((16, 32, 8, 1), (16, 16, 8, 1)),
-        "band_key, stick": ((16, 32, 8, 1), (16, 16, 8, 2)),
-        "band_key, cope": ((32, 32, 8, 1), (16, 16, 8, 1)),
-        "band_key, more": ((16, 32, 4, 1), (16, 16, 8, 1)),
+        "decode": ((16, 32, 4, 2, 32), (16, 32, 8, 2), (16, 32, 4, 2, 64)),
+        "forward, plain": ((64, 32, 4, 3), (32, 32, 8, 1), (16, 32, 8, 1, 64)),
+        "forward, table": ((64, 32, 8, 2), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "forward, stick": ((64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 8, 1, 64)),
+        "forward, cope": ((32, 32, 4, 2), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "forward, more": ((32, 32, 8, 1, 32), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_query, plain": ((64, 32, 8, 2), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_query, table": ((32, 32, 8, 1, 32), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_key, plain": ((32, 32, 8, 1, 32), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_key, table": ((32, 32, 8, 1, 32), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_query, stick": ((32, 32, 4, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_query, cope": ((16, 32, 8, 1, 32), (16, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_query, more": ((16, 32, 8, 1, 32), (16, 16, 8, 1, 32), (16, 16, 8, 1, 16)),
+        "band_key, stick": ((32, 32, 8, 1, 32), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_key, cope": ((32, 32, 8, 1), (16, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_key, more": ((32, 32, 8, 1, 32), (16, 32, 8, 1, 32), (16, 16, 8, 1, 16)),
     },
     ("sm_100", 2): {
-        "forward, plain": ((128, 64, 8, 3), (128, 64, 8, 3), (16, 16, 8, 1)),
-        "forward, table": ((128, 64, 8, 2), (128, 64, 8, 2), (16, 16, 8, 1)),
-        "forward, stick": ((128, 64, 8, 2), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, cope": ((128, 32, 8, 2), (128, 32, 8, 2), (16, 16, 8, 1)),
-        "forward, more": ((128, 32, 8, 2), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, plain": ((128, 64, 8, 2), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, table": ((128, 64, 8, 2), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, plain": ((16, 32, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, table": ((32, 64, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, stick": ((64, 32, 4, 2), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, cope": ((64, 32, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1)),
-        "band_query, more": ((16, 32, 4, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, stick": ((64, 32, 4, 2), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, cope": ((64, 32, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1)),
-        "band_key, more": ((16, 32, 4, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+        "decode": ((16, 64, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2)),
+        "forward, plain": ((128, 64, 8, 3), (128, 64, 8, 3), (64, 32, 8, 3)),
+        "forward, table": ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2)),
+        "forward, stick": ((128, 64, 8, 2), (128, 32, 8, 1), (128, 32, 8, 2)),
+        "forward, cope": ((64, 32, 8, 1), (128, 32, 8, 2), (64, 16, 8, 2)),
+        "forward, more": ((128, 32, 8, 2), (128, 16, 8, 2), (32, 32, 8, 2)),
+        "backward_query, plain": ((128, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2, 128)),
+        "backward_query, table": ((64, 64, 8, 2), (64, 32, 8, 2), (16, 32, 8, 1)),
+        "backward_key, plain": ((64, 64, 8, 1), (32, 32, 8, 1, 32), (64, 32, 8, 1)),
+        "backward_key, table": ((32, 64, 4, 1), (64, 64, 8, 1, 64), (32, 32, 8, 1)),
+        "band_query, stick": ((64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 8, 1)),
+        "band_query, cope": ((64, 32, 8, 1), (64, 16, 4, 2), (16, 16, 8, 1)),
+        "band_query, more": ((16, 32, 4, 2), (16, 16, 8, 2), (16, 16, 8, 2, 32)),
+        "band_key, stick": ((64, 32, 4, 2), (32, 32, 4, 1), (32, 32, 8, 1)),
+        "band_key, cope": ((64, 32, 4, 2), (32, 32, 8, 2), (32, 16, 8, 1)),
+        "band_key, more": ((16, 32, 4, 1), (32, 16, 8, 2), (32, 16, 8, 1)),
     },
     ("sm_100", 4): {
-        "forward, plain": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, table": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, stick": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, cope": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, plain": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, table": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, plain": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, table": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, stick": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, cope": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, stick": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, cope": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
+        "decode": ((16, 32, 4, 2, 32), (16, 32, 8, 2), (16, 32, 4, 2, 64)),
+        "forward, plain": ((32, 32, 4, 1), (32, 32, 8, 1), (16, 32, 8, 1, 64)),
+        "forward, table": ((64, 32, 8, 2), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "forward, stick": ((64, 32, 4, 2), (32, 32, 4, 2), (32, 32, 8, 1, 64)),
+        "forward, cope": ((32, 32, 4, 2), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "forward, more": ((16, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_query, plain": ((64, 32, 8, 2), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_query, table": ((16, 16, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_key, plain": ((32, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_key, table": ((32, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_query, stick": ((32, 32, 4, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_query, cope": ((16, 32, 8, 1), (16, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_query, more": ((16, 16, 8, 1, 32), (16, 16, 8, 1, 32), (16, 16, 8, 1, 16)),
+        "band_key, stick": ((32, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_key, cope": ((32, 32, 8, 1), (16, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_key, more": ((16, 32, 8, 1), (16, 32, 8, 1, 32), (16, 16, 8, 1, 16)),
     },
     ("sm_80", 2): {
-        "forward, plain": ((128, 64, 8, 3), (128, 64, 8, 3), (64, 64, 8, 1)),
-        "forward, table": ((128, 64, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2)),
+        "decode": ((16, 64, 4, 3), (16, 64, 4, 3), (16, 32, 4, 2)),
+        "forward, plain": ((128, 64, 8, 3), (128, 64, 8, 3), (64, 32, 8, 1)),
+        "forward, table": ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2)),
         "forward, stick": ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 1)),
-        "forward, cope": ((128, 32, 8, 2), (128, 32, 8, 2), (32, 32, 8, 1)),
-        "forward, more": ((128, 32, 8, 2), (16, 32, 4, 1), (16, 16, 8, 1)),
-        "backward_query, plain": ((64, 32, 8, 1), (16, 16, 8, 1), (16, 32, 8, 1)),
-        "backward_query, table": ((64, 32, 8, 1), (16, 16, 8, 1), (16, 32, 8, 1)),
-        "backward_key, plain": ((32, 32, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
-        "backward_key, table": ((16, 16, 8, 1), (16, 16, 8, 1), (32, 32, 8, 1)),
-        "band_query, stick": ((64, 32, 4, 2), (32, 32, 8, 1), (32, 32, 8, 1)),
-        "band_query, cope": ((32, 32, 8, 1), (16, 32, 8, 1), (16, 32, 8, 1)),
-        "band_query, more": ((16, 32, 4, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+        "forward, cope": ((128, 32, 8, 2), (128, 32, 8, 2), (32, 32, 8, 1, 32)),
+        "forward, more": ((128, 32, 8, 2), (128, 16, 8, 2), (32, 32, 8, 2)),
+        "backward_query, plain": ((32, 32, 8, 1), (64, 64, 8, 1), (32, 64, 8, 1, 128)),
+        "backward_query, table": ((32, 64, 8, 1), (64, 32, 8, 2), (16, 32, 8, 1)),
+        "backward_key, plain": ((32, 64, 8, 1), (32, 64, 8, 2), (32, 32, 8, 1)),
+        "backward_key, table": ((32, 64, 4, 1), (64, 64, 8, 1, 64), (32, 32, 8, 1)),
+        "band_query, stick": ((64, 32, 4, 2), (32, 32, 4, 1), (32, 32, 8, 1)),
+        "band_query, cope": ((32, 32, 8, 1), (32, 16, 4, 1), (16, 16, 8, 1)),
+        "band_query, more": ((16, 32, 4, 2), (16, 16, 8, 2), (16, 16, 8, 2, 32)),
         "band_key, stick": ((64, 32, 4, 2), (64, 32, 4, 1), (32, 32, 8, 1)),
-        "band_key, cope": ((32, 32, 8, 1), (16, 32, 4, 1), (16, 32, 8, 1)),
-        "band_key, more": ((16, 32, 4, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+        "band_key, cope": ((32, 32, 8, 1), (32, 32, 8, 1), (32, 16, 8, 1)),
+        "band_key, more": ((16, 32, 4, 1), (32, 16, 8, 1), (16, 16, 8, 1)),
     },
     ("sm_80", 4): {
-        "forward, plain": ((32, 32, 8, 1), (32, 32, 8, 1)),
-        "forward, table": ((32, 32, 8, 1), (32, 32, 8, 1)),
-        "forward, stick": ((32, 32, 8, 1), (32, 32, 8, 1)),
-        "forward, cope": ((32, 32, 8, 1), (16, 32, 8, 1)),
-        "forward, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, plain": ((32, 32, 8, 1), (16, 32, 8, 1)),
-        "backward_query, table": ((32, 32, 8, 1), (16, 32, 8, 1)),
-        "backward_key, plain": ((32, 32, 8, 1), (16, 16, 8, 1)),
-        "backward_key, table": ((32, 32, 8, 1), (16, 16, 8, 1)),
-        "band_query, stick": ((32, 32, 8, 1), (16, 32, 8, 1)),
-        "band_query, cope": ((32, 32, 8, 1), (16, 32, 8, 1)),
-        "band_query, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, stick": ((32, 32, 8, 1), (16, 32, 8, 1)),
-        "band_key, cope": ((16, 32, 8, 1), (16, 32, 8, 1)),
-        "band_key, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
+        "decode": ((16, 32, 4, 2, 32), (16, 32, 8, 2), (16, 32, 4, 2, 64)),
+        "forward, plain": ((32, 32, 8, 1), (32, 32, 8, 1), (16, 32, 8, 1, 64)),
+        "forward, table": ((32, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "forward, stick": ((64, 32, 4, 1), (32, 32, 4, 2), (32, 32, 8, 1, 64)),
+        "forward, cope": ((32, 32, 4, 2), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "forward, more": ((16, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_query, plain": ((32, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_query, table": ((16, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "backward_key, plain": ((32, 32, 8, 1), (16, 32, 8, 1, 32), (16, 32, 8, 1, 32)),
+        "backward_key, table": ((32, 32, 8, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 32)),
+        "band_query, stick": ((32, 32, 4, 1), (32, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_query, cope": ((16, 32, 8, 1), (16, 16, 8, 1, 32), (16, 16, 8, 1, 32)),
+        "band_query, more": ((16, 16, 8, 1, 32), (16, 16, 8, 1, 32), (16, 16, 8, 1, 16)),
+        "band_key, stick": ((32, 32, 8, 1), (16, 32, 8, 1, 32), (16, 32, 8, 1, 64)),
+        "band_key, cope": ((16, 32, 8, 1), (16, 16, 8, 1, 32), (16, 16, 8, 1, 32)),
+        "band_key, more": ((16, 32, 8, 1), (16, 16, 8, 1, 32), (16, 16, 8, 1, 16)),
     },
     ("gfx942", 2): {
-        "forward, plain": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, table": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, stick": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, cope": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, more": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, plain": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, table": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, plain": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, table": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, stick": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, cope": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, more": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, stick": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, cope": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, more": ((16, 16, 8, 1), (16, 16, 8, 1), (16, 16, 8, 1)),
+        "decode": ((16, 64, 4, 1), (16, 64, 4, 1), (16, 32, 4, 1)),
+        "forward, plain": ((128, 64, 8, 1), (128, 64, 4, 1), (64, 64, 4, 1)),
+        "forward, table": ((128, 64, 8, 1), (128, 32, 4, 1), (64, 32, 4, 1)),
+        "forward, stick": ((128, 64, 4, 1), (128, 64, 4, 1), (128, 32, 4, 1)),
+        "forward, cope": ((128, 64, 4, 1), (128, 32, 4, 1), (128, 32, 4, 1)),
+        "forward, more": ((128, 64, 4, 1), (128, 32, 4, 1), (128, 16, 4, 1)),
+        "backward_query, plain": ((128, 64, 8, 1), (64, 32, 4, 1), (64, 32, 4, 1)),
+        "backward_query, table": ((128, 64, 4, 1), (64, 64, 4, 1), (64, 32, 4, 1)),
+        "backward_key, plain": ((64, 64, 4, 1), (32, 64, 4, 1), (16, 32, 4, 1)),
+        "backward_key, table": ((32, 64, 4, 1), (32, 64, 4, 1), (32, 32, 4, 1)),
+        "band_query, stick": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 32, 4, 1)),
+        "band_query, cope": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 4, 1)),
+        "band_query, more": ((64, 32, 4, 1), (64, 16, 4, 1), (16, 32, 8, 1, 32)),
+        "band_key, stick": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 32, 4, 1)),
+        "band_key, cope": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 4, 1)),
+        "band_key, more": ((64, 32, 4, 1), (64, 32, 4, 1), (16, 32, 8, 1, 32)),
     },
     ("gfx942", 4): {
-        "forward, plain": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, table": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, stick": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, cope": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "forward, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, plain": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_query, table": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, plain": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "backward_key, table": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, stick": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, cope": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_query, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, stick": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, cope": ((16, 16, 8, 1), (16, 16, 8, 1)),
-        "band_key, more": ((16, 16, 8, 1), (16, 16, 8, 1)),
+        "decode": ((16, 32, 4, 1), (16, 32, 8, 1), (16, 32, 4, 1, 64)),
+        "forward, plain": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 32, 4, 1)),
+        "forward, table": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 4, 1)),
+        "forward, stick": ((64, 32, 4, 1), (64, 32, 4, 1), (64, 32, 4, 1)),
+        "forward, cope": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 4, 1)),
+        "forward, more": ((64, 32, 4, 1), (64, 32, 4, 1), (16, 32, 8, 1, 32)),
+        "backward_query, plain": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 8, 1, 32)),
+        "backward_query, table": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 8, 1, 32)),
+        "backward_key, plain": ((32, 32, 4, 1), (16, 16, 8, 1, 32), (16, 16, 8, 1, 32)),
+        "backward_key, table": ((32, 32, 4, 1), (16, 16, 8, 1, 32), (16, 32, 8, 1, 32)),
+        "band_query, stick": ((64, 32, 4, 1), (64, 32, 4, 1), (32, 32, 8, 1, 32)),
+        "band_query, cope": ((64, 32, 4, 1), (32, 32, 4, 1), (16, 32, 8, 1, 32)),
+        "band_query, more": ((16, 16, 8, 1), (16, 16, 8, 1, 32), (16, 16, 8, 1, 32)),
+        "band_key, stick": ((64, 32, 4, 1), (64, 32, 4, 1), (16, 32, 8, 1, 32)),
+        "band_key, cope": ((64, 32, 4, 1), (64, 32, 4, 1), (16, 32, 8, 1, 32)),
+        "band_key, more": ((32, 32, 4, 1), (16, 16, 8, 1, 32), (16, 16, 8, 1, 32)),
     },
 }
 # fmt: on
@@ -218,20 +240,30 @@ def blocks(kernel: str, sizes: Sizes) -> Blocks:
 
 @cache
 def _chosen(kernel: str, sizes: Sizes) -> Blocks:
+    return Blocks(*TABLE[sizes.target, sizes.bytes][row(kernel, sizes)][column(sizes)])
+
+
+def row(kernel: str, sizes: Sizes) -> str:
+    """The row of `TABLE` that a kernel is in."""
     if kernel == "decode":
-        # it waits for memory, not for registers
-        return Blocks(16, 64 if sizes.bytes == 2 and sizes.head_dim <= 128 else 32, 4, 1)
+        return kernel
     kind = CLASSES[sizes.kind]
     if kernel.startswith("backward") and kind in ("cope", "stick"):
         kind = "plain"
     if kind == "cope" and sizes.more:
         kind = "more"
-    column = next(i for i, head_dim in enumerate(HEAD_DIMS) if sizes.head_dim <= head_dim)
-    return Blocks(*TABLE[sizes.target, sizes.bytes][f"{kernel}, {kind}"][column])
+    return f"{kernel}, {kind}"
+
+
+def column(sizes: Sizes) -> int:
+    """Its place in the row."""
+    return next(i for i, head_dim in enumerate(HEAD_DIMS) if sizes.head_dim <= head_dim)
 
 
 def target() -> str:
     """The target whose blocks are taken: of the current GPU, or of the one compiled for."""
+    if interpreted():
+        return "sm_90"
     from triton.runtime import driver
 
     current = driver.active.get_current_target()

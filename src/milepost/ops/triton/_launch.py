@@ -9,13 +9,22 @@ from torch import Tensor
 from milepost.ops import triton
 from milepost.ops.inputs import Inputs
 from milepost.ops.triton import _scan
+from milepost.ops.triton._blocks import Blocks
 from milepost.ops.triton._kernels.backward_key import backward_key
 from milepost.ops.triton._kernels.backward_query import backward_query
 from milepost.ops.triton._kernels.carries import carries
 from milepost.ops.triton._kernels.decode import decode as decode_kernel
 from milepost.ops.triton._kernels.decode import join, scores
 from milepost.ops.triton._kernels.forward import forward as forward_kernel
-from milepost.ops.triton._kernels.operands import Backward, Given, Gradients, Rest, Strided
+from milepost.ops.triton._kernels.operands import (
+    Backward,
+    Constants,
+    Given,
+    Gradients,
+    Policy,
+    Rest,
+    Strided,
+)
 from milepost.ops.triton._kernels.policies import (
     cope,
     cope_alibi,
@@ -28,23 +37,31 @@ from milepost.ops.triton._kernels.skipping import needed as needed_kernel
 from milepost.ops.triton._scan import LOG2_E, NEVER, QUANTA, STICK_IS_SPENT
 
 POLICIES = {
-    "softmax": softmax,
-    "bias_table": distance,
-    "bias_dense": dense,
-    "relative": distance,
-    "cope": cope,
-    "cope_alibi": cope_alibi,
-    "forgetting": forgetting,
-    "stick_breaking": softmax,  # its weights are its own: it has no logits
+    kind: Policy(policy.logits, policy.shift)
+    for kind, policy in {
+        "softmax": softmax,
+        "bias_table": distance,
+        "bias_dense": dense,
+        "relative": distance,
+        "cope": cope,
+        "cope_alibi": cope_alibi,
+        "forgetting": forgetting,
+        "stick_breaking": softmax,  # its weights are its own: it has no logits
+    }.items()
 }
 CHUNK = 2
 
 
-def launch(kernel: Any, grid: tuple[int, int, int], *arguments: Any, **constants: Any) -> None:
+def launch(kernel: Any, grid: tuple[int, int, int], *arguments: Any, **options: Any) -> None:
     """Every launch goes through here."""
     if not triton.interpreted():  # which knows no options of compilers
-        constants["enable_fp_fusion"] = True
-    kernel[grid](*arguments, **constants)
+        options["enable_fp_fusion"] = True
+    kernel[grid](*arguments, **options)
+
+
+def power_of_2(width: int) -> int:
+    """The width of a tile, as `tiles.padded` in a kernel."""
+    return max(16, 1 << (width - 1).bit_length())
 
 
 def strided(tensor: Tensor) -> Strided:
@@ -62,28 +79,28 @@ def shared(tensor: Tensor) -> Strided:
     )
 
 
-def power_of_2(width: int) -> int:
-    """The width of a tile: from 16 on, as products want it."""
-    return max(16, 1 << (width - 1).bit_length())
-
-
-def constants(given: Inputs) -> dict[str, Any]:
-    """What kernels are compiled for."""
-    policy = POLICIES[given.kind]
-    on_hip = torch.version.hip is not None
-    return {
-        "LOGITS": policy.logits,
-        "SHIFT": policy.shift,
-        "COUNTS": given.kind in ("cope", "cope_alibi"),
-        "STICK": given.kind == "stick_breaking",
-        "APPROXIMATE": given.approximate,
+def constants(given: Inputs, blocks: Blocks) -> Constants:
+    """What a kernel with these blocks is compiled for."""
+    D, V = given.query.shape[3], given.value.shape[3]
+    return Constants(
+        COUNTS=given.kind in ("cope", "cope_alibi"),
+        STICK=given.kind == "stick_breaking",
+        APPROXIMATE=given.approximate,
         # fp32 as three products of tf32 numbers, which lose nothing; AMD has fp32 products
-        "PRECISION": "ieee" if on_hip else "tf32x3",
-        "D": given.query.shape[3],
-        "V": given.value.shape[3],
-        "BLOCK_D": power_of_2(given.query.shape[3]),
-        "BLOCK_V": power_of_2(given.value.shape[3]),
-    }
+        PRECISION="tf32x3" if torch.version.hip is None else "ieee",
+        D=D,
+        V=V,
+        BLOCK_D=power_of_2(D),
+        BLOCK_V=power_of_2(V),
+        M=blocks.M,
+        N=blocks.N,
+        STEP=blocks.step,
+    )
+
+
+def without_values(const: Constants) -> Constants:
+    """Of a kernel that meets none: what is compiled is then the same for all widths of them."""
+    return const._replace(V=None, BLOCK_V=None)
 
 
 def lookup(given: Inputs) -> Tensor | None:
@@ -182,12 +199,12 @@ def needed(given: Inputs) -> Tensor | None:
     B, H, S, D = given.query.shape
     G, T = given.key.shape[1:3]
     N = 64
-    tiles = math.ceil(T / N)
+    count = math.ceil(T / N)
     norm = torch.linalg.vector_norm(given.key, dim=-1, dtype=torch.float32)
-    norm = torch.nn.functional.pad(norm, (0, tiles * N - T)).unflatten(-1, (tiles, N)).amax(-1)
+    norm = torch.nn.functional.pad(norm, (0, count * N - T)).unflatten(-1, (count, N)).amax(-1)
     decay = (given.decay * LOG2_E).contiguous()
-    lowest = torch.nn.functional.pad(decay, (0, tiles * N - T), value=math.inf)
-    lowest = lowest.unflatten(-1, (tiles, N)).amin(-1)
+    lowest = torch.nn.functional.pad(decay, (0, count * N - T), value=math.inf)
+    lowest = lowest.unflatten(-1, (count, N)).amin(-1)
     found = torch.empty(B, H, S, dtype=torch.int32, device=given.query.device)
     M = 64
     launch(
@@ -205,7 +222,6 @@ def needed(given: Inputs) -> Tensor | None:
         S,
         T,
         D=D,
-        BLOCK_D=power_of_2(D),
         M=M,
         N=N,
     )
@@ -228,28 +244,32 @@ def decode(given: Inputs, out: Tensor, residual: Tensor) -> None:
     G, T = given.key.shape[1:3]
     sizes = _scan._blocks(given, "decode")
     sticks, counts = given.kind == "stick_breaking", given.kind in ("cope", "cope_alibi")
-    M = max(sizes.M, power_of_2(S * H // G))
-    tiles = math.ceil(T / sizes.N)
+    sizes = sizes._replace(M=max(sizes.M, power_of_2(S * H // G)))
+    count = math.ceil(T / sizes.N)
     most = min(MOST_PARTS, max(PROGRAMS // (B * G), 1))
-    share = 1 << (math.ceil(tiles / most) - 1).bit_length()  # few shares, as each is compiled
-    parts = math.ceil(tiles / share)
+    share = 1 << (math.ceil(count / most) - 1).bit_length()  # few shares, as each is compiled
+    parts = math.ceil(count / share)
     read = operands(given, sizes.N, needed(given))
 
     def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=given.query.device)
 
-    options = {"M": M, "N": sizes.N, "SHARE": share}
-    options |= {"num_warps": sizes.warps, "num_stages": sizes.stages}
-    common = constants(given)
+    const = constants(given, sizes)
     products = counted = None
     if counts:
         products, counted = empty(B, H, S, T), empty(parts, B, H, S, dtype=torch.int64)
-        names = ("APPROXIMATE", "PRECISION", "D", "BLOCK_D")
-        some = {name: common[name] for name in names}
-        launch(scores, (parts, G, B), read, products, counted, **some, **options)
+        launch(
+            scores,
+            (parts, G, B),
+            read,
+            products,
+            counted,
+            without_values(const),
+            SHARE=share,
+            **sizes.options,
+        )
     out_parts = empty(parts, B, H, S, given.value.shape[3])
     tops, totals = empty(parts, B, H, S), empty(parts, B, H, S)
-    del common["SHIFT"]
     launch(
         decode_kernel,
         (parts, G, B),
@@ -259,8 +279,10 @@ def decode(given: Inputs, out: Tensor, residual: Tensor) -> None:
         out_parts,
         tops,
         totals,
-        **common,
-        **options,
+        POLICIES[given.kind],
+        const,
+        SHARE=share,
+        **sizes.options,
     )
     launch(
         join,
@@ -293,21 +315,27 @@ def forward(given: Inputs, out: Tensor, residual: Tensor) -> None:
         operands(given, sizes.N, needed(given)),
         out,
         residual,
-        **constants(given),
-        M=sizes.M,
-        N=sizes.N,
+        POLICIES[given.kind],
+        constants(given, sizes),
         CHUNK=CHUNK,
-        num_warps=sizes.warps,
-        num_stages=sizes.stages,
+        **sizes.options,
     )
 
 
-def newest_row(oldest: Tensor, tiles: int) -> Tensor:
-    """(B, H, tiles): the newest row that comes as far as the tile, from how far each row goes."""
+def earliest(band: Tensor, rows: int) -> Tensor:
+    """(B, H, tiles): the least in each tile of so many rows."""
+    count = math.ceil(band.shape[2] / rows)
+    last = torch.iinfo(band.dtype).max
+    padded = torch.nn.functional.pad(band, (0, count * rows - band.shape[2]), value=last)
+    return padded.unflatten(-1, (count, rows)).amin(-1)
+
+
+def newest_row(oldest: Tensor, count: int) -> Tensor:
+    """(B, H, count): the newest row that comes as far as the tile, from how far each row goes."""
     S = oldest.shape[2]
     rows = torch.arange(S, dtype=torch.int32, device=oldest.device).expand(oldest.shape)
-    none = torch.full((*oldest.shape[:2], tiles), -1, dtype=torch.int32, device=oldest.device)
-    ends = none.scatter_reduce(-1, oldest.long().clamp(0, tiles - 1), rows, "amax")
+    none = torch.full((*oldest.shape[:2], count), -1, dtype=torch.int32, device=oldest.device)
+    ends = none.scatter_reduce(-1, oldest.long().clamp(0, count - 1), rows, "amax")
     return ends.cummax(-1).values.contiguous()
 
 
@@ -346,6 +374,8 @@ def backward(
         delta=empty(B, H, S),
         carry=None,
         band=None,
+        band_begin=None,
+        tile=rows.M,
         older=None,
         band_reach=None,
         reach=_reach(read, B, H, group),
@@ -354,31 +384,27 @@ def backward(
         rest=None,
     )
     if counts or sticks:
-        tiles = math.ceil(T / band_rows.N)
+        count = math.ceil(T / band_rows.N)
         back = back._replace(
-            carry=empty(B, H, tiles, S, dtype=torch.float32 if sticks else torch.int64),
+            carry=empty(B, H, count, S, dtype=torch.float32 if sticks else torch.int64),
             band=empty(B, H, S, dtype=torch.int32),
-            older=empty(B, H, tiles, S),
+            older=empty(B, H, count, S),
         )
         launch(
             carries,
-            (math.ceil(S / rows.M), H, B),
+            (math.ceil(S / band_rows.M), H, B),
             read,
             back.carry,
             back.band,
-            **{
-                name: constant
-                for name, constant in constants(given).items()
-                if name in ("COUNTS", "APPROXIMATE", "PRECISION", "D", "BLOCK_D")
-            },
-            M=rows.M,
-            N=band_rows.N,
+            # the blocks of the band, so that both kernels make the very same gates
+            without_values(constants(given, band_rows)),
             GROUP=group,
-            num_warps=rows.warps,
-            num_stages=rows.stages,
+            **band_rows.options,
         )
-        reach = newest_row(back.band // group, math.ceil(T / group))
-        back = back._replace(band_reach=reach)
+        back = back._replace(
+            band_begin=earliest(back.band, rows.M),
+            band_reach=newest_row(back.band // group, math.ceil(T / group)),
+        )
     if counts:
         rest = Rest(empty(B, H, S, D), empty(B, G, T, D), empty(B, G, T, V), empty(B, H, S))
         back = back._replace(rest=rest)
@@ -399,13 +425,11 @@ def backward(
                 _for_tiles(read, given, blocks.N),
                 back,
                 written,
-                **constants(given),
-                M=blocks.M,
-                N=blocks.N,
+                POLICIES[given.kind],
+                constants(given, blocks),
                 PART=part,
                 **({"BAND_N": band_rows.N} if kernel is backward_key else {}),
-                num_warps=blocks.warps,
-                num_stages=blocks.stages,
+                **blocks.options,
             )
     finish(given, grads, written)
 

@@ -17,10 +17,8 @@ QUANTA = 1 << 22  # of a whole count: arithmetic.py
 NEVER = 1 << 60  # quanta that no row counts
 STICK_IS_SPENT = 24.0  # 2⁻²⁴ of it is left
 OLDEST_GPU = (8, 0)
-# By the bytes of a number. Above, no tile was found so small that registers would not spill
-MOST_HEAD_DIM = {2: 256, 4: 128}
-MOST_GATED_HEAD_DIM = {2: 128, 4: 64}
-MOST_VALUE_DIM = {2: 256, 4: 128}
+MOST_HEAD_DIM = 256
+MOST_VALUE_DIM = {2: 256, 4: 128}  # by the bytes of a number; wider ones are cut
 # Tables that are longer than sequences are made and used in stretches of queries, that take
 # together no more than so many bytes
 SCRATCH = 1 << 29
@@ -37,15 +35,8 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
         capability = torch.cuda.get_device_capability(query.device)
         if capability < OLDEST_GPU:
             return f"needs a GPU of compute capability 8.0 (Ampere) or later, got {capability}"
-    gated = rest.get("gate_keys") is not None
-    most = (MOST_GATED_HEAD_DIM if gated else MOST_HEAD_DIM)[query.element_size()]
-    if query.shape[3] > most:
-        kind = f"{query.dtype} gate_keys" if gated else f"{query.dtype}"
-        return f"takes head_dim up to {most} with {kind}, got {query.shape[3]}"
-    # The interpreter has no registers to spill
-    single = query.dtype == torch.float32 and not triton.interpreted()
-    if gated and single and rest.get("relative_table") is not None:
-        return "takes relative_table beside gate_keys in halves alone, got float32"
+    if query.shape[3] > MOST_HEAD_DIM:
+        return f"takes head_dim up to {MOST_HEAD_DIM}, got {query.shape[3]}"
     if 0 in (*query.shape[:3], value.shape[3]):
         shapes = f"queries {tuple(query.shape)} and values {tuple(value.shape)}"
         return f"needs at least one head, query and value, got {shapes}"
@@ -204,7 +195,7 @@ def _blocks(given: Inputs, kernel: str) -> Blocks:
         1 << (width - 1).bit_length(),
         given.query.element_size(),
         more=given.gate_keys is not None or given.relative_table is not None,
-        target="sm_90" if triton.interpreted() else target(),
+        target=target(),
     )
     return blocks(kernel, sizes)
 

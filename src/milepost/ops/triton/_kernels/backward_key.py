@@ -11,18 +11,8 @@ def backward_key(
     given,
     back,
     grads,
-    LOGITS: tl.constexpr,
-    SHIFT: tl.constexpr,
-    COUNTS: tl.constexpr,
-    STICK: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    D: tl.constexpr,
-    V: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    M: tl.constexpr,
-    N: tl.constexpr,
+    policy,
+    const: tl.constexpr,
     PART: tl.constexpr,
     BAND_N: tl.constexpr,
 ):
@@ -40,39 +30,38 @@ def backward_key(
     tile = tl.program_id(0)
     key_head = tl.program_id(1)
     batch = tl.program_id(2)
-    keys = tile * N + tl.arange(0, N)
+    keys = tile * const.N + tl.arange(0, const.N)
 
-    key = tiles.load_rows(given.key, batch, key_head, keys, T, D, BLOCK_D, True)
-    value = tiles.load_rows(given.value, batch, key_head, keys, T, V, BLOCK_V, True)
+    key = tiles.load_rows(given.key, batch, key_head, keys, T, const.D, True)
+    value = tiles.load_rows(given.value, batch, key_head, keys, T, const.V, True)
     gate_key = key
     if given.gate_key is not None:
-        gate_key = tiles.load_rows(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)
+        gate_key = tiles.load_rows(given.gate_key, batch, key_head, keys, T, const.D, True)
     key_row = (batch * (given.heads // given.group) + key_head).to(tl.int64) * T + keys
-    across = tl.arange(0, BLOCK_D)[None, :]
-    at = key_row[:, None] * D + across
-    within = (keys < T)[:, None] & (across < D)
-    across = tl.arange(0, BLOCK_V)[None, :]
-    value_at = key_row[:, None] * V + across
-    value_within = (keys < T)[:, None] & (across < V)
-    grad = tl.zeros((N, BLOCK_D), tl.float32)
-    value_grad = tl.zeros((N, BLOCK_V), tl.float32)
+    across = tl.arange(0, const.BLOCK_D)[None, :]
+    at = key_row[:, None] * const.D + across
+    within = (keys < T)[:, None] & (across < const.D)
+    across = tl.arange(0, const.BLOCK_V)[None, :]
+    value_at = key_row[:, None] * const.V + across
+    value_within = (keys < T)[:, None] & (across < const.V)
+    grad = tl.zeros((const.N, const.BLOCK_D), tl.float32)
+    value_grad = tl.zeros((const.N, const.BLOCK_V), tl.float32)
     if PART == "band" and back.rest is not None:
         grad = tl.load(back.rest.key + at, mask=within, other=0.0)
         value_grad = tl.load(back.rest.value + value_at, mask=value_within, other=0.0)
-    gate_grad = tl.zeros((N, BLOCK_D), tl.float32)  # of gate keys of their own
+    gate_grad = tl.zeros((const.N, const.BLOCK_D), tl.float32)  # of gate keys of their own
 
     KEYS: tl.constexpr = 1 if PART == "band" else 0
     for member in tl.range(0, given.group):
         head = key_head * given.group + member
-        first, band, last = query_tiles(given, back, batch, head, tile, M, N)
-        column = tl.zeros((N,), tl.float32)
+        first, band, last = query_tiles(given, back, batch, head, tile, const)
+        column = tl.zeros((const.N,), tl.float32)
         if PART != "band":
             query_tile = band + 1
             for _ in tl.range(0, last - band):
                 grad, gate_grad, value_grad, column = meet(
                     given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
-                    grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
-                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, KEYS, BAND=False,
+                    grad, gate_grad, value_grad, column, policy, const, BAND_N, KEYS, BAND=False,
                     MASKED=given.start is not None,
                 )  # fmt: skip
                 query_tile += 1
@@ -81,8 +70,8 @@ def backward_key(
             for _ in tl.range(0, band + 1 - first):
                 grad, gate_grad, value_grad, column = meet(
                     given, back, grads, key, value, gate_key, batch, head, keys, tile, query_tile,
-                    grad, gate_grad, value_grad, column, LOGITS, SHIFT, COUNTS, STICK, APPROXIMATE,
-                    PRECISION, D, V, BLOCK_D, BLOCK_V, M, N, BAND_N, KEYS, BAND=True, MASKED=True,
+                    grad, gate_grad, value_grad, column, policy, const, BAND_N, KEYS, BAND=True,
+                    MASKED=True,
                 )  # fmt: skip
                 query_tile += 1
         if grads.column is not None:
@@ -94,18 +83,18 @@ def backward_key(
         tl.store(back.rest.key + at, grad, mask=within)
         tl.store(back.rest.value + value_at, value_grad, mask=value_within)
     else:
-        if not COUNTS:
+        if not const.COUNTS:
             grad *= given.scale * arithmetic.LN_2
         tl.store(grads.key + at, grad.to(grads.key.dtype.element_ty), mask=within)
         value_grad = value_grad.to(grads.value.dtype.element_ty)
         tl.store(grads.value + value_at, value_grad, mask=value_within)
-        if COUNTS and given.gate_key is not None:
+        if const.COUNTS and given.gate_key is not None:
             gate_grad = gate_grad.to(grads.gate_key.dtype.element_ty)
             tl.store(grads.gate_key + at, gate_grad, mask=within)
 
 
 @triton.jit
-def query_tiles(given, back, batch, head, tile, M: tl.constexpr, N: tl.constexpr):
+def query_tiles(given, back, batch, head, tile, const):
     """The query tiles of this tile of keys: the first, the last in its band, and the last.
 
     The band is that of the group of keys, so that the kernels of the band and of the rest agree on
@@ -114,18 +103,18 @@ def query_tiles(given, back, batch, head, tile, M: tl.constexpr, N: tl.constexpr
     S = given.queries
     T = given.keys
     ahead = T - S - given.lag  # a row stands at so many keys more
-    first = tl.maximum(tile * N - ahead, 0) // M
-    group = tile * N // back.keys
+    first = tl.maximum(tile * const.N - ahead, 0) // const.M
+    group = tile * const.N // back.keys
     at = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, back.keys) + group
     # the last row with keys of the group in its future, or within the table of distances
     band = (group + 1) * back.keys - 2 + given.beyond - ahead
     if back.band_reach is not None:
         band = tl.maximum(band, tl.load(back.band_reach + at))
-    band = (tl.maximum(band, -1) + back.rows) // back.rows * (back.rows // M) - 1
+    band = (tl.maximum(band, -1) + back.rows) // back.rows * (back.rows // const.M) - 1
     last = S - 1
     if back.reach is not None:
         last = tl.load(back.reach + at)
-    last = (last + M) // M - 1
+    last = (last + const.M) // const.M - 1
     return first, tl.minimum(band, last), last
 
 
@@ -146,18 +135,8 @@ def meet(
     gate_grad,
     value_grad,
     column,
-    LOGITS: tl.constexpr,
-    SHIFT: tl.constexpr,
-    COUNTS: tl.constexpr,
-    STICK: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    D: tl.constexpr,
-    V: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    M: tl.constexpr,
-    N: tl.constexpr,
+    policy,
+    const: tl.constexpr,
     BAND_N: tl.constexpr,
     KEYS: tl.constexpr,
     BAND: tl.constexpr,
@@ -166,14 +145,14 @@ def meet(
     """One tile of queries: what it adds to the gradients of the keys."""
     S = given.queries
     T = given.keys
-    DTYPE: tl.constexpr = key.dtype
-    rows = query_tile * M + tl.arange(0, M)
+    DTYPE: tl.constexpr = key.tile.dtype
+    rows = query_tile * const.M + tl.arange(0, const.M)
     inside = rows < S
     row = (batch * given.heads + head).to(tl.int64) * S + rows
-    query = tiles.load_rows(given.query, batch, head, rows, S, D, BLOCK_D, True)
-    grad_out = tiles.load_rows(back.grad_out, batch, head, rows, S, V, BLOCK_V, True)
-    content = products(query, key, PRECISION, KEYS)
-    d_weights = products(grad_out, value, PRECISION, KEYS)
+    query = tiles.load_rows(given.query, batch, head, rows, S, const.D, True)
+    grad_out = tiles.load_rows(back.grad_out, batch, head, rows, S, const.V, True)
+    content = tiles.products(query, key, const.D, const, KEYS)
+    d_weights = tiles.products(grad_out, value, const.V, const, KEYS)
     key_of = arithmetic.expand(keys, KEYS, True)
     seen = None
     if MASKED:
@@ -182,68 +161,57 @@ def meet(
         seen = (key_of <= positions) & (key_of >= first)
     gate_query = query
     gate_content = content
-    if COUNTS and BAND and given.gate_key is not None:
+    if const.COUNTS and BAND and given.gate_key is not None:
         if given.gate_query is not None:
-            gate_query = tiles.load_rows(given.gate_query, batch, head, rows, S, D, BLOCK_D, True)
-        gate_content = products(gate_query, gate_key, PRECISION, KEYS)
-    older = tl.zeros((M,), tl.float32)
+            gate_query = tiles.load_rows(given.gate_query, batch, head, rows, S, const.D, True)
+        gate_content = tiles.products(gate_query, gate_key, const.D, const, KEYS)
+    older = tl.zeros((const.M,), tl.float32)
     carry = older
-    if (COUNTS or STICK) and BAND:
+    if (const.COUNTS or const.STICK) and BAND:
         of_head = (batch * given.heads + head).to(tl.int64) * tl.cdiv(T, BAND_N)
-        newest = of_head + (tl.minimum((tile + 1) * N, T) - 1) // BAND_N
+        newest = of_head + (tl.minimum((tile + 1) * const.N, T) - 1) // BAND_N
         # Rows that do not come as far have counted all of the table, or used up the stick
         # and rows before these keys have come to no tile as new as this
-        counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile * N)
-        counting &= rows + (T - S - given.lag) >= tile * N
-        nothing_left = 1e30 if STICK else given.full
+        counting = inside & (tl.load(back.band + row, mask=inside, other=0) <= tile * const.N)
+        counting &= rows + (T - S - given.lag) >= tile * const.N
+        nothing_left = 1e30 if const.STICK else given.full
         carry = tl.load(back.carry + newest * S + rows, mask=counting, other=nothing_left)
-        oldest = of_head + tile * (N // BAND_N)
+        oldest = of_head + tile * (const.N // BAND_N)
         older = tl.load(back.older + oldest * S + rows, mask=counting, other=0.0)
 
     carry = arithmetic.expand(carry, KEYS, False)
     older = arithmetic.expand(older, KEYS, False)
 
-    if STICK:
+    if const.STICK:
         weights, _, d_content = pairs.stick_pair(
-            content, d_weights, seen, carry, older, given, DTYPE, PRECISION, N, KEYS
+            content, d_weights, seen, carry, older, given, const, DTYPE, KEYS
         )
     else:
         everything = tl.num_programs(2).to(tl.int64) * given.heads * S
         top = tl.load(back.residual + row, mask=inside, other=float("inf"))
         if not BAND:
-            top -= SHIFT(given, batch, head, rows)
+            top -= policy.shift(given, batch, head, rows)
         inverse = tl.load(back.residual + everything + row, mask=inside, other=0.0)
         delta = tl.load(back.delta + row, mask=inside, other=0.0)
         weights, d_content, _, d_gate, _, _, _ = pairs.softmax_pair(
             content, gate_content, d_weights, seen, arithmetic.expand(top, KEYS, False),
             arithmetic.expand(inverse, KEYS, False), arithmetic.expand(delta, KEYS, False), carry,
             older, given, batch, head, arithmetic.expand(rows, KEYS, False), key_of, tile,
-            LOGITS, COUNTS, APPROXIMATE, DTYPE, PRECISION, N, KEYS, BAND, MASKED,
+            policy, const, DTYPE, KEYS, BAND, MASKED,
         )  # fmt: skip
         if grads.column is not None:
             column += tl.sum(d_content, 1 - KEYS)
-        if COUNTS and BAND:
+        if const.COUNTS and BAND:
             d_content *= given.scale * arithmetic.LN_2  # else it is left to the end
             if given.gate_key is None:
                 d_content += d_gate
             else:
-                gate_grad = over_queries(d_gate.to(DTYPE), gate_query, gate_grad, PRECISION, KEYS)
-    value_grad = over_queries(weights.to(DTYPE), grad_out, value_grad, PRECISION, KEYS)
-    grad = over_queries(d_content.to(DTYPE), query, grad, PRECISION, KEYS)
+                gate_grad = over_queries(
+                    d_gate.to(DTYPE), gate_query.tile, gate_grad, const.PRECISION, KEYS
+                )
+    value_grad = over_queries(weights.to(DTYPE), grad_out.tile, value_grad, const.PRECISION, KEYS)
+    grad = over_queries(d_content.to(DTYPE), query.tile, grad, const.PRECISION, KEYS)
     return grad, gate_grad, value_grad, column
-
-
-@triton.jit
-def products(of_queries, of_keys, PRECISION: tl.constexpr, KEYS: tl.constexpr):
-    """A tile of products: [queries, keys] where KEYS is 1, else [keys, queries]."""
-    M: tl.constexpr = of_queries.shape[0]
-    N: tl.constexpr = of_keys.shape[0]
-    if KEYS == 1:
-        zero = tl.zeros((M, N), tl.float32)
-        return arithmetic.dot(of_queries, tl.trans(of_keys), zero, PRECISION)
-    else:
-        zero = tl.zeros((N, M), tl.float32)
-        return arithmetic.dot(of_keys, tl.trans(of_queries), zero, PRECISION)
 
 
 @triton.jit

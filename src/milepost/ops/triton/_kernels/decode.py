@@ -10,25 +10,20 @@ import triton
 import triton.language as tl
 
 from milepost.ops.triton._kernels import arithmetic, tiles
-from milepost.ops.triton._kernels.policies import stick_breaking
+from milepost.ops.triton._kernels.policies import softmax, stick_breaking
 
 
 @triton.jit
-def packed_rows(given, key_head, M: tl.constexpr):
+def packed_rows(
+    given,
+    key_head,
+    const: tl.constexpr,
+):
     """The head and the query of each row, and whether there is one."""
-    rows = tl.arange(0, M)
+    rows = tl.arange(0, const.M)
     inside = rows < given.group * given.queries
     head = key_head * given.group + tl.minimum(rows // given.queries, given.group - 1)
-    return head, rows % given.queries, inside
-
-
-@triton.jit
-def load_packed(tensor, batch, head, query, inside, W: tl.constexpr, BLOCK: tl.constexpr):
-    """[rows, BLOCK] of a strided tensor of width W."""
-    across = tl.arange(0, BLOCK)[None, :]
-    at = tensor.at + batch.to(tl.int64) * tensor.batch + head.to(tl.int64)[:, None] * tensor.head
-    at += query.to(tl.int64)[:, None] * tensor.time + across
-    return tl.load(at, mask=inside[:, None] & (across < W), other=0.0)
+    return head, tl.where(inside, rows % given.queries, given.queries), inside
 
 
 @triton.jit
@@ -51,12 +46,7 @@ def scores(
     given,
     products,
     counted,
-    APPROXIMATE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    M: tl.constexpr,
-    N: tl.constexpr,
+    const: tl.constexpr,
     SHARE: tl.constexpr,
 ):
     """Writes products with the gates' keys, fp32 (B, H, S, T), and counts (parts, B, H, S).
@@ -68,26 +58,26 @@ def scores(
     part = tl.program_id(0)
     key_head = tl.program_id(1)
     batch = tl.program_id(2)
-    head, query, inside = packed_rows(given, key_head, M)
+    head, query, inside = packed_rows(given, key_head, const)
     first, _ = first_packed(given, batch, head, query, inside)
     if given.gate_query is not None:
-        q = load_packed(given.gate_query, batch, head, query, inside, D, BLOCK_D)
+        q = tiles.load_rows(given.gate_query, batch, head, query, S, const.D, True)
     else:
-        q = load_packed(given.query, batch, head, query, inside, D, BLOCK_D)
+        q = tiles.load_rows(given.query, batch, head, query, S, const.D, True)
     position = query + (T - S)
     row = (batch * given.heads + head).to(tl.int64) * S + query
-    count = tl.zeros((M,), tl.int64)
+    count = tl.zeros((const.M,), tl.int64)
     for step in tl.range(0, SHARE):
-        keys = (part * SHARE + step) * N + tl.arange(0, N)
+        keys = (part * SHARE + step) * const.N + tl.arange(0, const.N)
         if given.gate_key is not None:
-            key = tiles.load_columns(given.gate_key, batch, key_head, keys, T, D, BLOCK_D, True)
+            key = tiles.load_rows(given.gate_key, batch, key_head, keys, T, const.D, True)
         else:
-            key = tiles.load_columns(given.key, batch, key_head, keys, T, D, BLOCK_D, True)
-        content = arithmetic.dot(q, key, tl.zeros((M, N), tl.float32), PRECISION)
+            key = tiles.load_rows(given.key, batch, key_head, keys, T, const.D, True)
+        content = tiles.products(q, key, const.D, const, 1)
         there = inside[:, None] & (keys < T)[None, :]
         tl.store(products + row[:, None] * T + keys[None, :], content, mask=there)
         seen = (keys[None, :] <= position[:, None]) & (keys[None, :] >= first[:, None])
-        gates = arithmetic.make_gates(content * given.gate_scale, APPROXIMATE)
+        gates = arithmetic.make_gates(content * given.gate_scale, const.APPROXIMATE)
         count += arithmetic.quanta(tl.where(seen, gates, 0.0), 1)
     everything = tl.num_programs(2).to(tl.int64) * given.heads * S
     tl.store(counted + part * everything + row, count, mask=inside)
@@ -101,17 +91,8 @@ def decode(
     out_parts,
     tops,
     totals,
-    LOGITS: tl.constexpr,
-    COUNTS: tl.constexpr,
-    STICK: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    D: tl.constexpr,
-    V: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_V: tl.constexpr,
-    M: tl.constexpr,
-    N: tl.constexpr,
+    policy,
+    const: tl.constexpr,
     SHARE: tl.constexpr,
 ):
     """Writes the output of each part.
@@ -126,77 +107,105 @@ def decode(
     part = tl.program_id(0)
     key_head = tl.program_id(1)
     batch = tl.program_id(2)
-    head, query, inside = packed_rows(given, key_head, M)
+    head, query, inside = packed_rows(given, key_head, const)
     first, oldest = first_packed(given, batch, head, query, inside)
     position = query + (T - S - given.lag)
     everything = tl.num_programs(2).to(tl.int64) * given.heads * S
     row = (batch * given.heads + head).to(tl.int64) * S + query
-    if given.gate_key is not None or not COUNTS:
-        q = load_packed(given.query, batch, head, query, inside, D, BLOCK_D)
-    carry = tl.zeros((M,), tl.float32 if STICK else tl.int64)
-    if COUNTS:
+    q = tiles.load_rows(given.query, batch, head, query, S, const.D, True)
+    carry = tl.zeros((const.M,), tl.float32 if const.STICK else tl.int64)
+    if const.COUNTS:
         newer = part + 1
         while newer < tl.num_programs(0):
             carry += tl.load(counted + newer * everything + row, mask=inside, other=0)
             newer += 1
-    top = tl.full((M,), float("-inf"), tl.float32)
-    total = tl.zeros((M,), tl.float32)
-    acc = tl.zeros((M, BLOCK_V), tl.float32)
+    top = tl.full((const.M,), float("-inf"), tl.float32)
+    total = tl.zeros((const.M,), tl.float32)
+    acc = tl.zeros((const.M, const.BLOCK_V), tl.float32)
 
-    end = tl.maximum(part * SHARE, oldest // N)
-    tile = tl.minimum((part + 1) * SHARE, tl.cdiv(T, N)) - 1
-    going = tile >= end
-    while going:
-        keys = tile * N + tl.arange(0, N)
-        seen = (keys[None, :] <= position[:, None]) & (keys[None, :] >= first[:, None])
-        gates = tl.zeros((M, N), tl.float32)
-        if COUNTS:
-            there = inside[:, None] & (keys < T)[None, :]
-            at = products + row[:, None] * T + keys[None, :]
-            gates = tl.load(at, mask=there, other=0.0)
-        if COUNTS and given.gate_key is None:
-            content = gates
-        else:
-            key = tiles.load_columns(given.key, batch, key_head, keys, T, D, BLOCK_D, True)
-            content = arithmetic.dot(q, key, tl.zeros((M, N), tl.float32), PRECISION)
-        content *= given.scale
-        if STICK:
-            spent, log_beta = stick_breaking.breaks(content, seen)
-            before = arithmetic.spent_before(spent, carry[:, None], N, 1)
-            weights = tl.where(seen, tl.exp2(log_beta - before), 0.0)
-            carry += tl.sum(spent, 1)
-        else:
-            if COUNTS:
-                gates = arithmetic.make_gates(gates * given.gate_scale, APPROXIMATE)
-                gates = tl.where(seen, gates, 0.0)
-            logit, _, _, _ = LOGITS(
-                content, gates, carry[:, None], given, batch, head[:, None], query[:, None],
-                keys[None, :], tile, N, 1, True, True, APPROXIMATE,
-            )  # fmt: skip
-            logit = tl.where(seen, logit, float("-inf"))
-            higher = tl.maximum(top, tl.max(logit, 1))
-            base = tl.where(higher == float("-inf"), 0.0, higher)
-            weights = tl.exp2(logit - base[:, None])
-            shrink = tl.exp2(top - base)
-            total = total * shrink + tl.sum(weights, 1)
-            acc *= shrink[:, None]
-            top = higher
-            if COUNTS:
-                carry += arithmetic.quanta(gates, 1)
-        value = tiles.load_rows(given.value, batch, key_head, keys, T, V, BLOCK_V, True)
-        acc = arithmetic.dot(weights.to(value.dtype), value, acc, PRECISION)
-        tile -= 1
+    end = tl.maximum(part * SHARE, oldest // const.N)
+    tile = tl.minimum((part + 1) * SHARE, tl.cdiv(T, const.N)) - 1
+    if const.STICK:  # which may be used up before the end
         going = tile >= end
-        if STICK:
+        while going:
+            top, total, carry, acc = meet(
+                given, products, q, batch, key_head, head, query, inside, row, position, first,
+                tile, top, total, carry, acc, policy, const,
+            )  # fmt: skip
+            tile -= 1
             used_up = (carry >= given.settled) | (inside == 0)
-            going = going & (tl.min(used_up.to(tl.int32)) == 0)
+            going = (tile >= end) & (tl.min(used_up.to(tl.int32)) == 0)
+    else:
+        for _ in tl.range(0, tile + 1 - end):
+            top, total, carry, acc = meet(
+                given, products, q, batch, key_head, head, query, inside, row, position, first,
+                tile, top, total, carry, acc, policy, const,
+            )  # fmt: skip
+            tile -= 1
 
     at = part * everything + row
-    tl.store(totals + at, carry if STICK else total, mask=inside)
-    if not STICK:
+    tl.store(totals + at, carry if const.STICK else total, mask=inside)
+    if not const.STICK:
         tl.store(tops + at, top, mask=inside)
-    across = tl.arange(0, BLOCK_V)[None, :]
-    tl.store(out_parts + at[:, None] * V + across, acc, mask=inside[:, None] & (across < V))
+    across = tl.arange(0, const.BLOCK_V)[None, :]
+    tl.store(
+        out_parts + at[:, None] * const.V + across, acc, mask=inside[:, None] & (across < const.V)
+    )
+
+
+@triton.jit
+def meet(
+    given,
+    products,
+    q,
+    batch,
+    key_head,
+    head,
+    query,
+    inside,
+    row,
+    position,
+    first,
+    tile,
+    top,
+    total,
+    carry,
+    acc,
+    policy,
+    const: tl.constexpr,
+):
+    """One tile of keys: what it adds, and what is carried on."""
+    T = given.keys
+    keys = tile * const.N + tl.arange(0, const.N)
+    seen = (keys[None, :] <= position[:, None]) & (keys[None, :] >= first[:, None])
+    gates = tl.zeros((const.M, const.N), tl.float32)
+    if const.COUNTS:
+        there = inside[:, None] & (keys < T)[None, :]
+        gates = tl.load(products + row[:, None] * T + keys[None, :], mask=there, other=0.0)
+    if const.COUNTS and given.gate_key is None:
+        content = gates
+    else:
+        key = tiles.load_rows(given.key, batch, key_head, keys, T, const.D, True)
+        content = tiles.products(q, key, const.D, const, 1)
+    content *= given.scale
+    if const.STICK:
+        weights, spent, _ = stick_breaking.weights(content, seen, carry[:, None], const.N, 1)
+        carry += tl.sum(spent, 1)
+    else:
+        if const.COUNTS:
+            gates = arithmetic.make_gates(gates * given.gate_scale, const.APPROXIMATE)
+            gates = tl.where(seen, gates, 0.0)
+        logit, _, _, _ = policy.logits(
+            content, gates, carry[:, None], given, batch, head[:, None], query[:, None],
+            keys[None, :], tile, const, 1, True, True,
+        )  # fmt: skip
+        logit = tl.where(seen, logit, float("-inf"))
+        weights, top, total, acc = softmax.weights(logit, top, total, acc)
+        if const.COUNTS:
+            carry += arithmetic.quanta(gates, 1)
+    value = tiles.load_rows(given.value, batch, key_head, keys, T, const.V, True).tile
+    acc = arithmetic.dot(weights.to(value.dtype), value, acc, const.PRECISION)
+    return top, total, carry, acc
 
 
 @triton.jit

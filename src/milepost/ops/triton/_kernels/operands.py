@@ -68,6 +68,44 @@ class Given(NamedTuple):
     """T."""
 
 
+class Policy(NamedTuple):
+    """The functions of an op (`policies`)."""
+
+    logits: Any
+    shift: Any
+
+
+class Constants(NamedTuple):
+    """What a kernel is compiled for beside the op's policy, as one `tl.constexpr`.
+
+    It has no functions: what was compiled before is found by the source of functions, and of a
+    `tl.constexpr` by what is printed.
+    """
+
+    COUNTS: bool
+    """Whether the op counts gates."""
+    STICK: bool
+    """Whether it breaks a stick."""
+    APPROXIMATE: bool
+    """Whether gates are coarse."""
+    PRECISION: str
+    """How numbers in fp32 are multiplied."""
+    D: int
+    """How wide queries and keys are."""
+    V: int | None
+    """And values."""
+    BLOCK_D: int
+    """Their tiles: a power of 2."""
+    BLOCK_V: int | None
+    """And those of values."""
+    M: int
+    """How many queries are a tile."""
+    N: int
+    """How many keys."""
+    STEP: int
+    """How many numbers of a row are multiplied at a time."""
+
+
 class Backward(NamedTuple):
     """What the backward is given beside the operands, and what it hands from kernel to kernel."""
 
@@ -86,6 +124,10 @@ class Backward(NamedTuple):
     counts or breaks a stick: int64 quanta, or fp32."""
     band: Any
     """int32 (B, H, S): the oldest key that may count."""
+    band_begin: Any
+    """int32 (B, H, tiles of rows): the oldest that may for any row of a tile."""
+    tile: Any
+    """How many rows are such a tile."""
     older: Any
     """fp32 (B, H, tiles of the band, S): the sum of ∂loss/∂carry over all older tiles."""
     band_reach: Any

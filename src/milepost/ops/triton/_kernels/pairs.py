@@ -24,12 +24,9 @@ def softmax_pair(
     query,
     key,
     tile,
-    LOGITS: tl.constexpr,
-    COUNTS: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
+    policy,
+    const: tl.constexpr,
     DTYPE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    N: tl.constexpr,
     KEYS: tl.constexpr,
     BAND: tl.constexpr,
     MASKED: tl.constexpr,
@@ -40,12 +37,12 @@ def softmax_pair(
     and of all older ones, so that ∂loss/∂gate is the sum of dc from the oldest key on.
     """
     gates = content
-    if COUNTS and BAND:
-        gates = arithmetic.make_gates(gate_content * given.gate_scale, APPROXIMATE)
+    if const.COUNTS and BAND:
+        gates = arithmetic.make_gates(gate_content * given.gate_scale, const.APPROXIMATE)
         gates = tl.where(seen, gates, 0.0)
-    logit, whole, part, slope = LOGITS(
+    logit, whole, part, slope = policy.logits(
         content * given.scale, gates, carry, given, batch, head, query, key, tile,
-        N, KEYS, BAND, MASKED and BAND, APPROXIMATE,
+        const, KEYS, BAND, MASKED and BAND,
     )  # fmt: skip
     weights = tl.exp2(logit - top) * inverse
     if MASKED:
@@ -53,10 +50,10 @@ def softmax_pair(
     d_logit = weights * (d_weights - delta)
     d_count = d_logit
     d_gate = d_logit
-    if COUNTS and BAND:
+    if const.COUNTS and BAND:
         # both scales are in base 2
         d_count = d_logit * slope * arithmetic.LN_2
-        sums = arithmetic.sum_from_oldest(d_count, older, N, KEYS, DTYPE, PRECISION)
+        sums = arithmetic.sum_from_oldest(d_count, older, const.N, KEYS, DTYPE, const.PRECISION)
         d_gate = sums * (gates - gates * gates) * (given.gate_scale * arithmetic.LN_2)
         d_count = d_count.to(DTYPE).to(tl.float32)
     return weights, d_logit, d_count, d_gate, gates, whole, part
@@ -70,16 +67,13 @@ def stick_pair(
     carry,
     older,
     given,
+    const: tl.constexpr,
     DTYPE: tl.constexpr,
-    PRECISION: tl.constexpr,
-    N: tl.constexpr,
     KEYS: tl.constexpr,
 ):
     """The weights a, u = a · ∂loss/∂a, and ∂loss/∂s = u − β · (Σ u over this key and all older)."""
-    spent, log_beta = stick_breaking.breaks(content * given.scale, seen)
-    before = arithmetic.spent_before(spent, carry, N, KEYS)
-    weights = tl.where(seen, tl.exp2(log_beta - before), 0.0)
+    weights, _, log_beta = stick_breaking.weights(content * given.scale, seen, carry, const.N, KEYS)
     u = weights * d_weights
-    sums = arithmetic.sum_from_oldest(u, older, N, KEYS, DTYPE, PRECISION)
+    sums = arithmetic.sum_from_oldest(u, older, const.N, KEYS, DTYPE, const.PRECISION)
     d_logit = tl.where(seen, u - tl.exp2(log_beta) * sums, 0.0)
     return weights, u.to(DTYPE).to(tl.float32), d_logit

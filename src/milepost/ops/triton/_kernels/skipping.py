@@ -20,7 +20,6 @@ def needed(
     S,
     T,
     D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
     M: tl.constexpr,
     N: tl.constexpr,
 ):
@@ -43,8 +42,8 @@ def needed(
     rows = tl.program_id(0) * M + tl.arange(0, M)
     inside = rows < S
     own = tl.minimum(rows + (T - S), T - 1)
-    q = tiles.load_rows(query, batch, head, rows, S, D, BLOCK_D, True).to(tl.float32)
-    k = tiles.load_rows(key, batch, head // group, own, T, D, BLOCK_D, True).to(tl.float32)
+    q = tiles.load_rows(query, batch, head, rows, S, D, True).tile.to(tl.float32)
+    k = tiles.load_rows(key, batch, head // group, own, T, D, True).tile.to(tl.float32)
     own_logit = tl.sum(q * k, 1) * scale
     length = tl.sqrt(tl.sum(q * q, 1)) * tl.abs(scale)
     of_head = (batch * heads + head).to(tl.int64)

@@ -34,14 +34,13 @@ def logits(
     query,
     key,
     tile,
-    N: tl.constexpr,
+    const: tl.constexpr,
     KEYS: tl.constexpr,
     BAND: tl.constexpr,
     DIAGONAL: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
 ):
     if BAND:
-        whole, part = arithmetic.count(gates, carry, N, KEYS, APPROXIMATE)
+        whole, part = arithmetic.count(gates, carry, const.N, KEYS, const.APPROXIMATE)
         # The last entry has a slope of 0, so that past it `part` does not matter
         entry = tl.maximum(tl.minimum(whole, given.last), 0)
         z, slope = arithmetic.pair_at(entries(given, batch, head, query) + 2 * entry)

@@ -18,14 +18,13 @@ def logits(
     query,
     key,
     tile,
-    N: tl.constexpr,
+    const: tl.constexpr,
     KEYS: tl.constexpr,
     BAND: tl.constexpr,
     DIAGONAL: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
 ):
     if BAND:  # which has no end: a count always matters
-        whole, part = arithmetic.count(gates, carry, N, KEYS, APPROXIMATE)
+        whole, part = arithmetic.count(gates, carry, const.N, KEYS, const.APPROXIMATE)
         slope = tl.zeros_like(content) + tl.load(given.slopes + head) * 1.4426950408889634
         return content + slope * (whole.to(tl.float32) + part), whole, part, slope
     else:

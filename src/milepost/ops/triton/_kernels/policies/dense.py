@@ -17,11 +17,10 @@ def logits(
     query,
     key,
     tile,
-    N: tl.constexpr,
+    const: tl.constexpr,
     KEYS: tl.constexpr,
     BAND: tl.constexpr,
     DIAGONAL: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
 ):
     bias = given.bias
     at = bias.at + batch.to(tl.int64) * bias.batch + head.to(tl.int64) * bias.head

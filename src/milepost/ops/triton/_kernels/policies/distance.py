@@ -43,11 +43,10 @@ def logits(
     query,
     key,
     tile,
-    N: tl.constexpr,
+    const: tl.constexpr,
     KEYS: tl.constexpr,
     BAND: tl.constexpr,
     DIAGONAL: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
 ):
     if BAND:
         content += at_distance(given, batch, head, query, key)

@@ -17,11 +17,10 @@ def logits(
     query,
     key,
     tile,
-    N: tl.constexpr,
+    const: tl.constexpr,
     KEYS: tl.constexpr,
     BAND: tl.constexpr,
     DIAGONAL: tl.constexpr,
-    APPROXIMATE: tl.constexpr,
 ):
     """Λ_i − Λ_j = (Λ_i − Λ_m) + (Λ_m − Λ_j), where m is the tile's newest key, older than i.
 
@@ -35,7 +34,7 @@ def logits(
     if DIAGONAL:
         decay = (of_query - tl.load(given.decay + row + key)).to(tl.float32)
     else:
-        newest = tl.minimum(tile * N + N - 1, T - 1)
+        newest = tl.minimum(tile * const.N + const.N - 1, T - 1)
         decay = (of_query - tl.load(given.decay + row + newest)).to(tl.float32)
         decay += tl.load(given.decay_in_tile + row + key)
     return content + decay, content, content, content
