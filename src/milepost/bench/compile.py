@@ -139,8 +139,9 @@ def _blocks(arguments: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any
     const = next((one for one in arguments if isinstance(one, Constants)), None)
     tiles = {"M": given.get("M"), "N": given.get("N"), "step": None}
     if const is not None:
+        D, M, N, step = (field.value for field in (const.D, const.M, const.N, const.STEP))
         # of narrower heads, all is multiplied at once, whatever the step
-        tiles = {"M": const.M, "N": const.N, "step": const.STEP if const.D > const.STEP else None}
+        tiles = {"M": M, "N": N, "step": step if step < D else None}
     return {**tiles, "warps": given.get("num_warps"), "stages": given.get("num_stages")}
 
 

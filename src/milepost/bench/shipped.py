@@ -153,7 +153,7 @@ def _cope(x: Operands, *, approximate: bool = False, separate: bool = False) -> 
         x.table(),
         gate_keys=x.empty(*x.key.shape) if separate else None,
         position_query=x.empty(*x.query.shape) if separate else None,
-        relative_table=x.table() if separate else None,
+        relative_table=x.table() if separate and takes_both(x.query) else None,
         scale=None,
         gate_scale=None,
         position_scale=1.0,
@@ -161,6 +161,12 @@ def _cope(x: Operands, *, approximate: bool = False, separate: bool = False) -> 
         skip=True,
         approximate=approximate,
     )
+
+
+def takes_both(query: Tensor) -> bool:
+    """Whether a relative table may stand beside gate keys."""
+    most = _scan.MOST_FP32_HEAD_DIM_WITH_BOTH
+    return query.dtype != torch.float32 or query.shape[3] <= most
 
 
 def _cope_approximate(x: Operands) -> Inputs:
@@ -187,7 +193,8 @@ def _stick_breaking(x: Operands) -> Inputs:
     return inputs.stick_breaking(x.query, x.key, x.value, own, None, x.start, True)
 
 
-# cope_separate has gate keys, queries for positions and a table of distances
+# cope_separate has gate keys, queries for positions and, where they may be together, a table of
+# distances
 OPS: dict[str, Callable[[Operands], Inputs]] = {
     "softmax": _softmax,
     "bias_table": _bias_table,

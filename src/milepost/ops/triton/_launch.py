@@ -1,9 +1,11 @@
 """The launches of the kernels. Imported where a kernel runs: it needs Triton."""
 
 import math
+from functools import cache
 from typing import Any
 
 import torch
+import triton.language as tl
 from torch import Tensor
 
 from milepost.ops import triton
@@ -82,25 +84,31 @@ def shared(tensor: Tensor) -> Strided:
 def constants(given: Inputs, blocks: Blocks) -> Constants:
     """What a kernel with these blocks is compiled for."""
     D, V = given.query.shape[3], given.value.shape[3]
-    return Constants(
-        COUNTS=given.kind in ("cope", "cope_alibi"),
-        STICK=given.kind == "stick_breaking",
-        APPROXIMATE=given.approximate,
+    return _constants(given.kind, given.approximate, D, V, blocks)
+
+
+@cache
+def _constants(kind: str, approximate: bool, D: int, V: int | None, blocks: Blocks) -> Constants:
+    found = Constants(
+        COUNTS=kind in ("cope", "cope_alibi"),
+        STICK=kind == "stick_breaking",
+        APPROXIMATE=approximate,
         # fp32 as three products of tf32 numbers, which lose nothing; AMD has fp32 products
         PRECISION="tf32x3" if torch.version.hip is None else "ieee",
         D=D,
         V=V,
         BLOCK_D=power_of_2(D),
-        BLOCK_V=power_of_2(V),
+        BLOCK_V=None if V is None else power_of_2(V),
         M=blocks.M,
         N=blocks.N,
         STEP=blocks.step,
     )
+    return Constants(*map(tl.constexpr, found))
 
 
-def without_values(const: Constants) -> Constants:
+def without_values(given: Inputs, blocks: Blocks) -> Constants:
     """Of a kernel that meets none: what is compiled is then the same for all widths of them."""
-    return const._replace(V=None, BLOCK_V=None)
+    return _constants(given.kind, given.approximate, given.query.shape[3], None, blocks)
 
 
 def lookup(given: Inputs) -> Tensor | None:
@@ -206,7 +214,7 @@ def needed(given: Inputs) -> Tensor | None:
     lowest = torch.nn.functional.pad(decay, (0, count * N - T), value=math.inf)
     lowest = lowest.unflatten(-1, (count, N)).amin(-1)
     found = torch.empty(B, H, S, dtype=torch.int32, device=given.query.device)
-    M = 64
+    M = 64 if D * given.query.element_size() <= 512 else 32
     launch(
         needed_kernel,
         (math.ceil(S / M), H, B),
@@ -224,6 +232,7 @@ def needed(given: Inputs) -> Tensor | None:
         D=D,
         M=M,
         N=N,
+        num_warps=8,
     )
     return found
 
@@ -264,7 +273,7 @@ def decode(given: Inputs, out: Tensor, residual: Tensor) -> None:
             read,
             products,
             counted,
-            without_values(const),
+            without_values(given, sizes),
             SHARE=share,
             **sizes.options,
         )
@@ -397,7 +406,7 @@ def backward(
             back.carry,
             back.band,
             # the blocks of the band, so that both kernels make the very same gates
-            without_values(constants(given, band_rows)),
+            without_values(given, band_rows),
             GROUP=group,
             **band_rows.options,
         )

@@ -18,6 +18,7 @@ NEVER = 1 << 60  # quanta that no row counts
 STICK_IS_SPENT = 24.0  # 2⁻²⁴ of it is left
 OLDEST_GPU = (8, 0)
 MOST_HEAD_DIM = 256
+MOST_FP32_HEAD_DIM_WITH_BOTH = 128  # gate keys and a relative table
 MOST_VALUE_DIM = {2: 256, 4: 128}  # by the bytes of a number; wider ones are cut
 # Tables that are longer than sequences are made and used in stretches of queries, that take
 # together no more than so many bytes
@@ -37,6 +38,15 @@ def refusal(query: Tensor, key: Tensor, value: Tensor, **rest: Any) -> str | Non
             return f"needs a GPU of compute capability 8.0 (Ampere) or later, got {capability}"
     if query.shape[3] > MOST_HEAD_DIM:
         return f"takes head_dim up to {MOST_HEAD_DIM}, got {query.shape[3]}"
+    # Two lots of keys and two tables: registers would spill, of which the interpreter has none
+    both = rest.get("gate_keys") is not None and rest.get("relative_table") is not None
+    most = MOST_FP32_HEAD_DIM_WITH_BOTH
+    single = query.dtype == torch.float32 and not triton.interpreted()
+    if both and single and query.shape[3] > most:
+        return (
+            f"takes relative_table beside gate_keys up to head_dim {most} in float32, "
+            f"got {query.shape[3]}"
+        )
     if 0 in (*query.shape[:3], value.shape[3]):
         shapes = f"queries {tuple(query.shape)} and values {tuple(value.shape)}"
         return f"needs at least one head, query and value, got {shapes}"

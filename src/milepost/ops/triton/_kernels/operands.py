@@ -76,33 +76,33 @@ class Policy(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What a kernel is compiled for beside the op's policy, as one `tl.constexpr`.
+    """What a kernel is compiled for beside the op's policy: a `tl.constexpr`, and each field one.
 
     It has no functions: what was compiled before is found by the source of functions, and of a
     `tl.constexpr` by what is printed.
     """
 
-    COUNTS: bool
+    COUNTS: Any
     """Whether the op counts gates."""
-    STICK: bool
+    STICK: Any
     """Whether it breaks a stick."""
-    APPROXIMATE: bool
+    APPROXIMATE: Any
     """Whether gates are coarse."""
-    PRECISION: str
+    PRECISION: Any
     """How numbers in fp32 are multiplied."""
-    D: int
+    D: Any
     """How wide queries and keys are."""
-    V: int | None
+    V: Any
     """And values."""
-    BLOCK_D: int
+    BLOCK_D: Any
     """Their tiles: a power of 2."""
-    BLOCK_V: int | None
+    BLOCK_V: Any
     """And those of values."""
-    M: int
+    M: Any
     """How many queries are a tile."""
-    N: int
+    N: Any
     """How many keys."""
-    STEP: int
+    STEP: Any
     """How many numbers of a row are multiplied at a time."""
 
 
