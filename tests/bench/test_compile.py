@@ -94,6 +94,11 @@ def test_a_committed_table_has_every_target_and_nothing_is_wrong(path):
     assert record["which"] == "shipped"
     assert list(compiled.failures(record)) == []
     assert record["source"]["dirty"] is False
+    # the tiles of sm_80 are those of smaller GPUs too
+    assert (
+        max(row["shared"] for row in record["configurations"] if row["target"] == "sm_80")
+        <= 99 * 1024
+    )
     assert path.stem == "triton-" + ".".join(record["versions"]["triton"].split(".")[:2])
 
 

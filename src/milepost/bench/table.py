@@ -233,7 +233,10 @@ def drawn(sheet: Sheet) -> Iterator[RenderableType]:
         pad_edge=False,
     )
     for index, head in enumerate(sheet.heads):
-        table.add_column(head, justify="left" if index < sheet.left else "right")
+        named = index < sheet.left  # names that are cut off may be the same
+        table.add_column(
+            head, justify="left" if named else "right", overflow="fold" if named else "ellipsis"
+        )
     for row in sheet.rows:
         table.add_row(*map(Text, row))
     yield table

@@ -16,8 +16,8 @@ class Cpu:
     """
 
     ops: Annotated[str | None, tyro.conf.arg(metavar="A,B,...")] = None
-    """softmax, bias, bias_dense, relative, cope, cope_alibi, forgetting, stick_breaking; all of
-    them if left out."""
+    """softmax, bias, bias_dense, relative, cope, cope_separate, cope_alibi, forgetting,
+    stick_breaking; all of them if left out."""
     lengths: Annotated[str, tyro.conf.arg(metavar="N,N,...")] = "512,1024,2048,4096,8192,16384"
     """Tokens in a sequence."""
     head_dims: Annotated[str, tyro.conf.arg(metavar="N,N,...")] = "64,128"
@@ -81,8 +81,8 @@ class Gpu:
     """
 
     ops: Annotated[str | None, tyro.conf.arg(metavar="A,B,...")] = None
-    """softmax, bias, bias_dense, relative, cope, cope_alibi, forgetting, stick_breaking; all of
-    them if left out."""
+    """softmax, bias, bias_dense, relative, cope, cope_separate, cope_alibi, forgetting,
+    stick_breaking; all of them if left out."""
     lengths: Annotated[str, tyro.conf.arg(metavar="N,N,...")] = (
         "1024,2048,4096,8192,16384,32768,65536"
     )

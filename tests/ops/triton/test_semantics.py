@@ -5,8 +5,10 @@ import torch
 
 from milepost.errors import UsageError
 from milepost.ops import triton
+from milepost.ops.triton import _scan
 
 from ..cases import Case, cast
+from ..exact import FUSED
 from ..fused import every_fused_op
 from ..semantics import Semantics
 from .exact import found, kernels
@@ -42,3 +44,17 @@ def test_wide_heads_are_refused(op):
     wide = cast(op.operands(Case(D=257)), torch.float32)
     with pytest.raises(UsageError, match=r"^triton refused: takes head_dim up to .* got 257"):
         kernels(op.call)(**wide)
+
+
+def test_what_would_spill_is_refused(monkeypatch):
+    """Of registers, which the interpreter does not have."""
+    op = FUSED["cope with everything"]
+    monkeypatch.setattr(triton, "interpreted", lambda: False)
+
+    def refusal(D, dtype):
+        return _scan.refusal(**cast(op.operands(Case(D=D)), dtype))
+
+    assert refusal(256, torch.bfloat16) is refusal(128, torch.float32) is None
+    assert refusal(256, torch.float32) == (
+        "takes relative_table beside gate_keys up to head_dim 128 in float32, got 256"
+    )

@@ -44,6 +44,14 @@ def main(request: Request) -> int:
             "of the two out"
         )
     plan = planning.plan(request.options)
+    if request.resume is not None:
+        from milepost.bench.gpu import results
+
+        results.load(request.resume)
+    if request.tune:
+        from milepost.bench.gpu import tune as tuning
+
+        tuning.jobs(plan)
     if request.dry_run:
         dry_run(plan, tune=request.tune)
         return 0
