@@ -57,7 +57,7 @@ def test_the_two_command_lines_are_one(monkeypatch, tmp_path, capsys):
         (["--lengths", "1000"], "lengths must be multiples of 16, got 1000"),
         (["--head-dims", "48"], "head-dims must be powers of 2 from 16 to 256, got 48"),
         (["--tune", "--head-dims", "32"], "head-dims must be of 64, 128, 256 to tune, got 32"),
-        (["--dry-run", "--resume", "none.json"], "none.json is no file of results"),
+        (["--dry-run", "--resume", "none.json"], "none.json is no file of a GPU's results"),
         (["--dtype", "float8"], "unknown dtype 'float8'"),
         (["--seconds", "0"], "seconds must be a number above 0, got 0.0"),
         (["--rounds", "0"], "rounds must be at least 1, got 0"),
