@@ -34,3 +34,19 @@ def test_an_empty_cache_holds_nothing():
     assert cache.length == 0
     assert cache.batch is None
     assert not cache.layers[3].memory
+
+
+def test_sums_run_on_over_calls_in_fp64():
+    layer, gates = LayerCache(), torch.randn(2, 3, 7)
+    for part in gates.split([4, 1, 2], dim=2):
+        whole = layer.extend({}, {"decay": part})["decay"]
+    assert whole.dtype == torch.float64
+    torch.testing.assert_close(whole, gates.double().cumsum(2), rtol=0, atol=1e-12)
+
+
+def test_a_sum_goes_on_from_its_end_alone():
+    """Decoding adds a new token to the sum once, however many came before."""
+    layer = LayerCache()
+    layer.extend({}, {"decay": torch.ones(1, 1, 5)})
+    layer.memory["decay"][..., -1] = 100.0
+    assert layer.extend({}, {"decay": torch.ones(1, 1, 1)})["decay"][0, 0, -1] == 101

@@ -5,8 +5,44 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from milepost.cache import LayerCache
+from milepost.cache import Memory
 from milepost.encoding import Encoding, Host, Positions
+
+
+def attend(
+    encoding: Encoding,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    x: Tensor,
+    positions: Positions,
+    state: Any,
+    cache: Memory,
+    backend: str,
+) -> tuple[Tensor, Any]:
+    """Encode, remember, attend, read: the heads' output (B, H, S, D) and the encoding's state.
+
+    Args:
+        encoding: of this layer.
+        query: (B, H, S, D) of the new tokens, and key and value (B, G, S, D).
+        key: see `query`.
+        value: see `query`.
+        x: the layer's input (B, S, dim), which the encoding may look at.
+        positions: of the new tokens.
+        state: the encoding's, from the layer below.
+        cache: the layer's memory of earlier tokens.
+        backend: of the op.
+    """
+    operands = encoding.encode(query, key, value, x=x, positions=positions, state=state)
+    attended = encoding.op(
+        query=operands.query,
+        **cache.extend(operands.memory, operands.sums),
+        **operands.params,
+        start=positions.start,
+        backend=backend,
+    )
+    return encoding.read(attended, operands=operands, state=state)
 
 
 class HeadNorm(nn.Module):
@@ -83,19 +119,25 @@ class Attention(nn.Module):
         encoding: Encoding,
         positions: Positions,
         state: Any,
-        cache: LayerCache,
+        cache: Memory,
+        backend: str | None = None,
     ) -> tuple[Tensor, Any]:
-        """X (B, S, dim) and the encoding's state -> the layer's output (B, S, dim), state."""
+        """X (B, S, dim) and the encoding's state -> the layer's output (B, S, dim), state.
+
+        `backend` replaces the layer's own for this call.
+        """
         query, key, value = self.project(x, positions, cache)
-        operands = encoding.encode(query, key, value, x=x, positions=positions, state=state)
-        attended = encoding.op(
-            query=operands.query,
-            **cache.extend(operands.memory),
-            **operands.params,
-            start=positions.start,
-            backend=self.backend,
+        out, state = attend(
+            encoding,
+            query,
+            key,
+            value,
+            x=x,
+            positions=positions,
+            state=state,
+            cache=cache,
+            backend=backend or self.backend,
         )
-        out, state = encoding.read(attended, operands=operands, state=state)
         if self.output_norm is not None:
             out = self.output_norm(out)
         out = out.transpose(1, 2).flatten(2)
@@ -104,7 +146,7 @@ class Attention(nn.Module):
         return self.output(out), state
 
     def project(
-        self, x: Tensor, positions: Positions, cache: LayerCache
+        self, x: Tensor, positions: Positions, cache: Memory
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Query (B, H, S, D), key and value (B, G, S, D) of the new tokens."""
         query, key, value = (

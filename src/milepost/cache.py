@@ -6,9 +6,30 @@ axis, and hands back the whole.
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+
+def running_sum(new: Tensor, before: Tensor | None) -> Tensor:
+    """The sums of (B, H, S) up to each token, after the sums `before` of the tokens before."""
+    total = new.cumsum(2, dtype=torch.float64)
+    if before is None or not before.shape[2]:
+        return total
+    return total + before[:, :, -1:]
+
+
+class Memory(Protocol):
+    """What an attention layer asks of a cache: `LayerCache` here, another library's elsewhere."""
+
+    def extend(
+        self, new: Mapping[str, Tensor], sums: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """As in `LayerCache`."""
+
+    def previous(self, name: str, tensor: Tensor) -> Tensor:
+        """As in `LayerCache`."""
 
 
 class LayerCache:
@@ -18,8 +39,16 @@ class LayerCache:
         self.memory: dict[str, Tensor] = {}
         self.newest: dict[str, Tensor] = {}
 
-    def extend(self, new: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Append tensors whose time is on axis 2, and return all that is remembered."""
+    def extend(
+        self, new: Mapping[str, Tensor], sums: Mapping[str, Tensor] | None = None
+    ) -> dict[str, Tensor]:
+        """Append tensors whose time is on axis 2, and return all that is remembered.
+
+        Of `sums` the running sum over time is kept, in fp64, and new tokens go on from its end.
+        """
+        new = dict(new)
+        for name, tensor in (sums or {}).items():
+            new[name] = running_sum(tensor, self.memory.get(name))
         for name, tensor in new.items():
             old = self.memory.get(name)
             self.memory[name] = tensor if old is None else torch.cat((old, tensor), dim=2)

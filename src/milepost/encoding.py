@@ -5,7 +5,7 @@ hooks of `Encoding`) or pairwise (quadratic: an op of `milepost.ops`). One atten
 all of them:
 
     operands = encoding.encode(query, key, value, x=x, positions=positions, state=state)
-    memory = cache.extend(operands.memory)
+    memory = cache.extend(operands.memory, operands.sums)
     attended = encoding.op(query=operands.query, **memory, **operands.params)
     out, state = encoding.read(attended, operands=operands, state=state)
 
@@ -31,7 +31,18 @@ from milepost.ops import dispatch
 
 @dataclass(frozen=True)
 class Host:
-    """What an encoding may know of the model it lives in."""
+    """What an encoding may know of the model it lives in.
+
+    Attributes:
+        dim: width of the residual stream.
+        layers: number of layers.
+        heads: query heads.
+        key_heads: key and value heads, a divisor of `heads`.
+        head_dim: width of a head.
+        max_length: the longest text that the model is meant for.
+        rope: makes the model's own rotary encoding, if it came with one, as pretrained models do.
+            Encodings that rotate take it, unless they are told a `base`.
+    """
 
     dim: int
     layers: int
@@ -39,6 +50,7 @@ class Host:
     key_heads: int
     head_dim: int
     max_length: int
+    rope: Callable[[], "Encoding"] | None = field(default=None, repr=False)
 
     @property
     def group(self) -> int:
@@ -52,20 +64,35 @@ class Positions:
 
     Attributes:
         index: (S,) or (B, S) integers, the place of each token in its own sequence or document.
+            Below `bound`.
         first: how many tokens the cache holds already. The token in column s is key `first + s`.
         length: S, how many tokens this call brings.
         start: (B, S) integers or None, the first key that each token may see (`milepost.ops`).
+        beyond: a bound on `index` where the caller numbers tokens himself, else 0.
     """
 
     index: Tensor
     first: int
     length: int
     start: Tensor | None = None
+    beyond: int = 0
 
     @property
     def end(self) -> int:
-        """How many keys there are, cached ones included. Every index is smaller."""
+        """How many keys there are, cached ones included."""
         return self.first + self.length
+
+    @property
+    def bound(self) -> int:
+        """What every index is below; known without waiting for the device."""
+        return max(self.end, self.beyond)
+
+    def within(self, window: int, batch: int) -> Self:
+        """The same tokens, none of which sees more than `window` keys, itself included."""
+        column = torch.arange(self.first, self.end, device=self.index.device)
+        earliest = (column - window + 1).clamp(min=0).expand(batch, self.length)
+        start = earliest if self.start is None else torch.maximum(self.start, earliest)
+        return replace(self, start=start)
 
     def renumbered(self, index: Tensor) -> Self:
         """The same tokens under other numbers, as randomised positions give them."""
@@ -79,12 +106,15 @@ class Operands:
     Attributes:
         query: (B, H, S, D).
         memory: tensors of the new tokens with time on axis 2, to be cached.
+        sums: numbers of the new tokens, (B, H, S), of which the op gets the running sum since the
+            first token, in fp64. The cache keeps the sum: a new token is added to it once.
         params: everything else that the op takes: tables, slopes, scales.
     """
 
     query: Tensor
     memory: dict[str, Tensor]
     params: dict[str, Any] = field(default_factory=dict)
+    sums: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Encoding(nn.Module):
@@ -223,13 +253,8 @@ def length_or(default: int, name: str, given: int | None) -> int:
     return given
 
 
-def build(name: str, host: Host, given: Mapping[str, Any] | None = None) -> list[Encoding]:
-    """The encoding of each layer, first to last; layers that share one hold the same object.
-
-    Raises:
-        UsageError: the name or an option does not exist, or an option's value is not valid.
-    """
-    given = given or {}
+def check(name: str, given: Mapping[str, Any]) -> None:
+    """The encoding `name` exists, and so do these options of it, or a `UsageError`."""
     known = options(name)
     for option, value in given.items():
         if option not in known:
@@ -239,6 +264,16 @@ def build(name: str, host: Host, given: Mapping[str, Any] | None = None) -> list
                 )
             raise unknown(f"option of encoding {name!r}", option, known)
         check_option(option, value, known[option])
+
+
+def build(name: str, host: Host, given: Mapping[str, Any] | None = None) -> list[Encoding]:
+    """The encoding of each layer, first to last; layers that share one hold the same object.
+
+    Raises:
+        UsageError: the name or an option does not exist, or an option's value is not valid.
+    """
+    given = given or {}
+    check(name, given)
     stack = find(name).stack(host, **given)
     assert len(stack) == host.layers, f"{name}: {len(stack)} encodings for {host.layers} layers"
     return stack

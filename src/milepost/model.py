@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from milepost.attention import Attention
-from milepost.cache import Cache, LayerCache
+from milepost.cache import Cache, Memory
 from milepost.encoding import Encoding, Host, Positions, build
 from milepost.errors import UsageError, unknown
 from milepost.ops.dispatch import BACKENDS
@@ -215,11 +215,17 @@ class Block(nn.Module):
         self.pre_norm = config.norm_place == "pre"
 
     def forward(
-        self, x: Tensor, encoding: Encoding, positions: Positions, state: Any, cache: LayerCache
+        self,
+        x: Tensor,
+        encoding: Encoding,
+        positions: Positions,
+        state: Any,
+        cache: Memory,
+        backend: str | None = None,
     ) -> tuple[Tensor, Any]:
         """X (B, S, dim) and the encoding's state, one layer up."""
         normed = self.attention_norm(x) if self.pre_norm else x
-        attended, state = self.attention(normed, encoding, positions, state, cache)
+        attended, state = self.attention(normed, encoding, positions, state, cache, backend)
         x = x + self.dropout(attended)
         if not self.pre_norm:
             x = self.attention_norm(x)
@@ -356,7 +362,5 @@ class Decoder(nn.Module):
             begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
             start = torch.where(begins, column, 0).cummax(dim=1).values
             index = column - start
-        if self.config.window is not None:
-            earliest = (column - self.config.window + 1).clamp(min=0).expand(B, S)
-            start = earliest if start is None else torch.maximum(start, earliest)
-        return Positions(index=index, first=first, length=S, start=start)
+        positions = Positions(index=index, first=first, length=S, start=start)
+        return positions if self.config.window is None else positions.within(self.config.window, B)

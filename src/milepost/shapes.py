@@ -144,8 +144,10 @@ def check_start(start: Tensor, query: Tensor) -> None:
         )
 
 
-def parameter(name: str, tensor: Tensor, query: Tensor) -> Tensor:
-    """A table, slope or gate in the precision of sums: fp32, or fp64 for fp64 queries.
+def parameter(
+    name: str, tensor: Tensor, query: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """A table, slope or gate in the precision of sums: fp32 (or `dtype`), fp64 for fp64 queries.
 
     Parameters may be of any floating dtype: under autocast a table is fp32 beside bf16 queries.
     """
@@ -155,7 +157,7 @@ def parameter(name: str, tensor: Tensor, query: Tensor) -> Tensor:
             f"{name} must be on the device of query, {query.device}, got {tensor.device}: "
             f"move it with .to()"
         )
-    return tensor.to(torch.promote_types(query.dtype, torch.float32))
+    return tensor.to(torch.promote_types(query.dtype, dtype))
 
 
 def check_table(name: str, table: Tensor, query: Tensor) -> None:

@@ -12,7 +12,7 @@ HOST = Host(dim=16, layers=2, heads=4, key_heads=2, head_dim=4, max_length=32)
 def gates(layer, x):
     q, k = torch.randn(2, 4, 5, 4, dtype=x.dtype), torch.randn(2, 2, 5, 4, dtype=x.dtype)
     positions = Positions(torch.arange(5), 0, 5)
-    return layer.encode(q, k, k, x=x, positions=positions, state=None).memory["log_f"]
+    return layer.encode(q, k, k, x=x, positions=positions, state=None).sums["decay"]
 
 
 def test_the_gate_is_a_sigmoid_of_a_projection_for_each_query_head():
@@ -41,3 +41,31 @@ def test_a_negative_deviation_is_refused():
     with pytest.raises(UsageError, match=r"std must not be negative, got -0.1: 0.02 is usual"):
         build("fox", HOST, {"std": -0.1})
     assert not build("fox", HOST, {"std": 0})[0].gate.weight.any()
+
+
+def test_a_strength_raises_the_gates_to_a_power_for_each_head():
+    layer = build("fox", HOST, {"strength": 0.25})[0].double()
+    plain = build("fox", HOST)[0].double()
+    plain.gate = layer.gate
+    x = torch.randn(2, 5, 16, dtype=torch.float64)
+    torch.testing.assert_close(gates(layer, x), 0.25 * gates(plain, x))
+    with torch.no_grad():
+        layer.strength.copy_(torch.tensor([0.0, 1.0, -0.5, 2.0]))
+    found = gates(layer, x)
+    assert not found[:, 0].any()
+    torch.testing.assert_close(found[:, 1], gates(plain, x)[:, 1])
+    assert not found[:, 2].any()  # held at 0
+    torch.testing.assert_close(found[:, 3], 2 * gates(plain, x)[:, 3])
+
+
+def test_a_strength_learns_from_zero_and_from_below():
+    layer = build("fox", HOST, {"strength": 0.0})[0]
+    with torch.no_grad():
+        layer.strength[1] = -0.1
+    gates(layer, torch.randn(2, 5, 16)).sum().backward()
+    assert (layer.strength.grad < 0).all()
+
+
+def test_a_negative_strength_is_refused():
+    with pytest.raises(UsageError, match=r"strength must not be negative, .*got -1.0: 0 forgets"):
+        build("fox", HOST, {"strength": -1.0})

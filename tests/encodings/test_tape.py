@@ -415,3 +415,31 @@ def test_parameters_at_the_papers_size():
 def test_mistakes_are_named(options, message):
     with pytest.raises(UsageError, match=message):
         build("tape", Host(32, 3, 4, 2, 8, 64), options)
+
+
+def test_from_the_identity_it_starts_as_no_encoding():
+    fresh, none = decoder({"initial": "identity"}), decoder(encoding="none")
+    none.load_state_dict({k: v for k, v in fresh.state_dict().items() if "encodings" not in k})
+    torch.testing.assert_close(fresh(TOKENS), none(TOKENS), rtol=0, atol=1e-12)
+    moved = perturb(fresh.encodings)
+    assert moved is fresh.encodings
+    assert (fresh(TOKENS) - none(TOKENS)).abs().max() > 1e-3
+
+
+def test_it_starts_from_the_hosts_own_rotations_unless_a_base_is_given():
+    own = build("rope", Host(32, 2, 4, 2, 8, 64), {"base": 77.0})[0]
+    host = Host(32, 2, 4, 2, 8, 64, rope=lambda: own)
+    x, at = torch.randn(1, 5, 32), Positions(torch.arange(5), 0, 5)
+    _, expected = own.begin(x, at)
+    for name in ("tape", "cope+rope", "fox+rope", "rope", "shifted-sparse"):
+        _, state = build(name, host)[0].begin(x, at)
+        cos = state[0, 0, :, 0, 0] if name == "tape" else state[0][0, 0]
+        assert torch.equal(cos, expected[0][0, 0]), name
+        _, other = build(name, host, {"base": 1e4})[0].begin(x, at)
+        cos = other[0, 0, :, 0, 0] if name == "tape" else other[0][0, 0]
+        assert not torch.equal(cos, expected[0][0, 0]), name
+
+
+def test_an_unknown_start_is_named():
+    with pytest.raises(UsageError, match="unknown initial 'ropes': did you mean 'rope'"):
+        decoder({"initial": "ropes"})

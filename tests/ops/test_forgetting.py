@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from milepost.errors import UsageError
 from milepost.ops import forgetting_attention
 
 from . import equations
@@ -52,3 +53,25 @@ def test_gates_in_fp32_beside_any_query_keep_their_gradient(dtype):
     found = gradients(forgetting_attention, given)["log_f"]
     assert found.dtype == torch.float32
     assert (found - exact).abs().max() < 8 * torch.finfo(dtype).eps * exact.abs().max()
+
+
+def test_the_running_sum_may_be_given_instead_of_the_gates():
+    case = Case(H=4, G=2)
+    given, gates = operands(case), log_f(case)
+    expected = forgetting_attention(**given, log_f=gates)
+    decay = gates.cumsum(-1) + 17.0  # only differences count
+    torch.testing.assert_close(forgetting_attention(**given, decay=decay), expected)
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_gates_and_their_sum_are_not_given_together(both):
+    gates = {"log_f": log_f(Case()), "decay": log_f(Case())} if both else {}
+    said = "both" if both else "neither"
+    with pytest.raises(UsageError, match=f"log_f, the gates, or decay.*, got {said}: pass one"):
+        forgetting_attention(**operands(Case()), **gates)
+
+
+def test_a_sum_of_another_shape_is_refused():
+    decay = log_f(Case())[..., :-1]
+    with pytest.raises(UsageError, match=r"decay must have shape \(batch, query heads, keys\)"):
+        forgetting_attention(**operands(Case()), decay=decay)

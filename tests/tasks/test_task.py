@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +17,15 @@ from milepost.tasks import task as base
 SMALL = {
     "counting": {"max_steps": 12, "pass_weight": 4, "variables": 2, "trim": 32},
     "flip-flop": {"length": 20},
+    "passkey": {"length": 300},
     "selective-copy": {"data": 6, "blanks": 6},
+    "text": {"corpus": str(Path(__file__).parent / "corpus"), "length": 20},
 }
 every_task = pytest.mark.parametrize("name", tasks.names())
 
 
 def test_every_file_of_the_folder_is_a_task():
-    assert tasks.names() == ("counting", "flip-flop", "selective-copy")
+    assert tasks.names() == ("counting", "flip-flop", "passkey", "selective-copy", "text")
 
 
 def test_listing_the_names_imports_no_task():
@@ -102,6 +105,7 @@ def test_global_generators_are_neither_read_nor_moved(name):
         ("counting", "pass; b = 0 ; b ++; b = 0 ; print b 0"),
         ("flip-flop", "w 1 i 0 r 1 i 1 i 0 i 1 i 0 i 1 i 0 r 1"),
         ("selective-copy", "M . . . K G . . K N . D | M K G K N D"),
+        ("text", "n d ␣ y o u ␣ k n o w ␣ h o w ␣ o f t e"),
     ],
 )
 def test_the_streams_stay_what_they_were(name, sequence):

@@ -183,8 +183,8 @@ def _cope_alibi(x: Operands) -> Inputs:
 
 
 def _forgetting(x: Operands) -> Inputs:
-    log_f = x.empty(x.shape.B, x.shape.H, x.shape.T)
-    return inputs.forgetting(x.query, x.key, x.value, log_f, None, x.start, True)
+    decay = x.empty(x.shape.B, x.shape.H, x.shape.T).double()
+    return inputs.forgetting(x.query, x.key, x.value, decay, None, x.start, True)
 
 
 def _stick_breaking(x: Operands) -> Inputs:

@@ -37,8 +37,8 @@ class Absolute(Encoding):
     def begin(self, x: Tensor, positions: Positions) -> tuple[Tensor, Any]:
         """Add the rows of the tokens' places."""
         rows = self.table.shape[0]
-        # `end` bounds every index without waiting for the device; packed documents may be shorter
-        if positions.end > rows and (last := int(positions.index.max())) >= rows:
+        # the bound is known without waiting for the device; packed documents may be shorter
+        if positions.bound > rows and (last := int(positions.index.max())) >= rows:
             raise UsageError(
                 f"absolute positions were built for {rows} tokens, got a token at position {last}: "
                 f"build the model with max_length (or the option length) of {last + 1} or more"

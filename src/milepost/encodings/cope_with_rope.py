@@ -27,7 +27,7 @@ class CopeWithRope(Encoding):
     op_name = "cope"
     variants = ({"first_layer_only": True}, {"sep_keys": True, "shared": True})
 
-    def __init__(self, cope: Cope, rope: Rope) -> None:
+    def __init__(self, cope: Cope, rope: Encoding) -> None:
         super().__init__(cope.host)
         self.cope = cope
         self.rope = rope
@@ -41,7 +41,7 @@ class CopeWithRope(Encoding):
     @classmethod
     def stack(cls, host: Host, **options: Any) -> list[Encoding]:
         """Each layer's CoPE beside one RoPE; where a layer has no CoPE, RoPE alone."""
-        rope = Rope(host, **Rope.own(options))
+        rope = Rope.of(host, **Rope.own(options))
         copes = Cope.stack(host, **Cope.own(options))
         return [cls(cope, rope) if isinstance(cope, Cope) else rope for cope in copes]
 

@@ -29,22 +29,36 @@ class Fox(Encoding):
     Options:
         bias: b_f at the start.
         std: standard deviation of w_f at the start; 0.02 in the authors' code.
+        strength: None for the paper's gates. A number makes them f^α, α ≥ 0 learned for each head
+            from that number: from 0 a model forgets nothing at first, and yet learns to, which
+            σ near 1 would not. So FoX is added to a model that was trained without it.
     """
 
     paper = "Lin et al. 2025, arXiv 2503.02130"
     changes = "adds the log of the forget gates between key and query"
-    cached = ("key", "value", "log_f")
+    cached = ("key", "value", "decay")
     op = staticmethod(ops.forgetting_attention)
     op_name = "forgetting"
     per_layer = True
+    variants = ({"strength": 0.5},)
 
-    def __init__(self, host: Host, *, bias: float = 0.0, std: float = 0.02) -> None:
+    def __init__(
+        self, host: Host, *, bias: float = 0.0, std: float = 0.02, strength: float | None = None
+    ) -> None:
         super().__init__(host)
         if std < 0:
             raise UsageError(f"std must not be negative, got {std}: 0.02 is usual")
         self.gate = nn.Linear(host.dim, host.heads)
         nn.init.normal_(self.gate.weight, std=std)
         nn.init.constant_(self.gate.bias, bias)
+        self.strength: nn.Parameter | None = None
+        if strength is not None:
+            if strength < 0:
+                raise UsageError(
+                    f"strength must not be negative, or tokens would grow with age, got "
+                    f"{strength}: 0 forgets nothing at first"
+                )
+            self.strength = nn.Parameter(torch.full((host.heads,), float(strength)))
 
     def encode(
         self,
@@ -59,4 +73,8 @@ class Fox(Encoding):
         """Compute the new tokens' gates, (B, H, S), in fp32 at least."""
         logits = self.gate(x).mT
         log_f = F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))
-        return Operands(query, {"key": key, "value": value, "log_f": log_f})
+        if self.strength is not None:
+            # held at 0 in the forward alone, so that one that stepped below comes back
+            alpha = self.strength + (self.strength.clamp(min=0) - self.strength).detach()
+            log_f = log_f * alpha.to(log_f.dtype)[:, None]
+        return Operands(query, {"key": key, "value": value}, sums={"decay": log_f})

@@ -25,7 +25,7 @@ class FoxWithRope(Encoding):
     op = staticmethod(ops.forgetting_attention)
     op_name = Fox.op_name
 
-    def __init__(self, fox: Fox, rope: Rope) -> None:
+    def __init__(self, fox: Fox, rope: Encoding) -> None:
         super().__init__(fox.host)
         self.fox = fox
         self.rope = rope
@@ -38,7 +38,7 @@ class FoxWithRope(Encoding):
     @classmethod
     def stack(cls, host: Host, **options: Any) -> list[Encoding]:
         """Each layer's gate beside one RoPE."""
-        rope = Rope(host, **Rope.own(options))
+        rope = Rope.of(host, **Rope.own(options))
         gates = Fox.own(options)
         return [cls(Fox(host, **gates), rope) for _ in range(host.layers)]
 

@@ -59,7 +59,7 @@ class Randomized(Encoding):
             )
         self.inner: Encoding
         if over == "rope":
-            self.inner = Rope(host)
+            self.inner = Rope.of(host)
         elif over == "sinusoidal":
             self.inner = Sinusoidal(host)
         elif over == "absolute":
@@ -73,7 +73,7 @@ class Randomized(Encoding):
         """R, as long as the longest sequence of the call or longer."""
         if not self.training:
             known = self.host.max_length
-            if positions.end > known and (last := int(positions.index.max())) >= known:
+            if positions.bound > known and (last := int(positions.index.max())) >= known:
                 raise UsageError(
                     f"randomized positions were drawn for max_length = {known} tokens, got a token "
                     f"at position {last}: build the model with max_length of {last + 1} or more"

@@ -64,6 +64,22 @@ class Rope(Encoding):
             raise UsageError(f"base must be above 0, got {base}: 10000 is usual")
         self.base = base
 
+    @classmethod
+    def of(cls, host: Host, **options: Any) -> Encoding:
+        """The rotation that another encoding builds on: the host's own, unless options are given.
+
+        An option of None is not given.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        return Rope(host, **given) if given or host.rope is None else host.rope()
+
+    @classmethod
+    def stack(cls, host: Host, **options: Any) -> list[Encoding]:
+        """One object for all layers: for plain RoPE the host's own, unless a base is given."""
+        if cls is Rope:
+            return [cls.of(host, **options)] * host.layers
+        return super().stack(host, **options)
+
     def frequencies(self, device: torch.device) -> Tensor:
         """θ_f in radians per token, (D/2,), fp64.
 

@@ -120,13 +120,16 @@ class Tape(Encoding):
         update: "both"; "mlp" is without the aggregation of Eq. 7 (ẽ = e); "attention" is without
             Eq. 8, which only the released variant can be. For the paper's Table 6.
         hidden: B′, the width of the update; 48 in the paper.
-        base: of RoPE's frequencies; 10000 in the paper.
+        base: of RoPE's frequencies; None for 10000, as in the paper, or a pretrained model's own.
+        initial: the positions that the first layer gets: "rope", or "identity", the same for all
+            tokens, for a model that knows positions from elsewhere (GPT-2's table).
         random_shift: in training, shift all positions of a call by one random number from 0 to
             2 · max_length, as the released code does. By equivariance only rounding sees it.
     """
 
     paper = "Zhu et al. 2025, arXiv 2501.00712"
     changes = "rotates queries and keys by positions that every layer updates from the content"
+    variants = ({"variant": "released"}, {"initial": "identity"})
 
     def __init__(
         self,
@@ -135,7 +138,8 @@ class Tape(Encoding):
         variant: str = "paper",
         update: str = "both",
         hidden: int = 48,
-        base: float = 10_000.0,
+        base: float | None = None,
+        initial: str = "rope",
         random_shift: bool = False,
     ) -> None:
         super().__init__(host)
@@ -148,11 +152,14 @@ class Tape(Encoding):
                 "update='attention' has no meaning in the paper's equations, where only Eq. 8 is "
                 "zero at the start: use update='both' or 'mlp', or variant='released'"
             )
+        if initial not in ("rope", "identity"):
+            raise unknown("initial", initial, ("rope", "identity"))
         if hidden < 1:
             raise UsageError(f"hidden must be a whole number above 0, got {hidden}: 48 is usual")
         self.variant = variant
         self.random_shift = random_shift
-        self.rope = Rope(host, base=base)
+        self.initial = initial
+        self.rope = Rope.of(host, base=base)
         self.after_attention: PaperUpdate | ReleasedAttentionUpdate | None = None
         self.after_mlp: ReleasedMLPUpdate | None = None
         self.aggregates = update != "mlp"
@@ -177,6 +184,8 @@ class Tape(Encoding):
         if self.random_shift and self.training:
             positions = self.shifted(positions)
         _, (cos, sin) = self.rope.begin(x, positions)
+        if self.initial == "identity":
+            cos, sin = torch.ones_like(cos), torch.zeros_like(sin)
         state = torch.stack((cos, sin), dim=-2)[:, :, :, None]
         if self.variant == "paper":
             state = matrices(state)

@@ -88,11 +88,11 @@ class Xpos(Rope):
     ) -> Operands:
         """Rotate and scale queries and keys."""
         reach = self.reach(query.dtype)
-        if max(self.centre, positions.end - 1 - self.centre) > reach:
+        if max(self.centre, positions.bound - 1 - self.centre) > reach:
             raise UsageError(
                 f"xpos scales keys and queries apart, and {query.dtype} holds that for {reach} "
                 f"tokens on either side of max_length / 2 = {self.centre}, got "
-                f"{positions.end} tokens: raise scale_base (now {self.scale_base:g}), or set "
+                f"{positions.bound} tokens: raise scale_base (now {self.scale_base:g}), or set "
                 f"max_length to the length of the text"
             )
         for_query, for_key = state

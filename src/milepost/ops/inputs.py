@@ -6,7 +6,6 @@
 import math
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 
@@ -152,13 +151,12 @@ def forgetting(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    log_f: Tensor,
+    decay: Tensor,
     scale: float | None,
     start: Tensor | None,
     skip: bool,
 ) -> Inputs:
     """Of `milepost.ops.forgetting_attention`."""
-    decay = log_f.cumsum(-1, dtype=torch.float64)  # its differences lose nothing with the length
     scale = _scale(scale, query)
     return Inputs("forgetting", query, key, value, start, decay=decay, scale=scale, skip=skip)
 

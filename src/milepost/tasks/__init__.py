@@ -1,4 +1,4 @@
-"""The synthetic tasks on which position encodings are compared.
+"""The tasks on which position encodings are compared.
 
 The folder is the registry: `flip_flop.py` is the task `flip-flop`, and a file put here with one
 `Task` subclass is found without further ado. Listing the names imports none of them.

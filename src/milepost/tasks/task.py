@@ -3,7 +3,8 @@
 A batch depends on nothing but those three, the task's settings and the batch size: no state is
 kept and no global generator is read, so a resumed run sees the data of an uninterrupted one, and
 the split being part of the key keeps training and test streams apart. Settings are not part of
-it: the same key under other settings draws from the same stream of random numbers.
+it: the same key under other settings draws from the same stream of random numbers. Where sequences
+are found in files, as in text, what the files say is a setting too.
 """
 
 from abc import ABC, abstractmethod
@@ -91,7 +92,14 @@ class Task(ABC):
                     f"{argument} of a {self.name} batch: expected an int from {least} to "
                     f"{KEY_LIMIT - 1}, got {value!r}; give one in that range"
                 )
-        return self.draw(keyed_generator(self.name, seed, split, step), size)
+        return self.draw_from(split, keyed_generator(self.name, seed, split, step), size)
+
+    def draw_from(self, split: str, rng: np.random.Generator, size: int) -> Batch:
+        """Draw for one split. Sequences that are made up differ by `rng`, which is keyed by it.
+
+        A task whose sequences are found, not made up, keeps here what it tests on out of training.
+        """
+        return self.draw(rng, size)
 
     def render(self, tokens: Tensor | Sequence[int]) -> str:
         """The tokens' printable names, separated by spaces."""

@@ -10,9 +10,13 @@ What the publications leave open, and what stands here instead:
   and 1e-4; CoPE states 100k steps. AdamW, its weight decay and the linear decay are flip-flop's.
 - Gradients of norm above 1 are scaled down in both, as is usual; neither says so.
 - Counting: CoPE's released code, 100 epochs over 10,000 sequences, Adam 7e-5 constant, no clipping.
+- Text (CoPE): the learning rate, optimizer and dropout of its language models are not stated; they
+  are flip-flop's, with warmup and without dropout. 157,000 steps are 100 epochs of Wikitext-103.
+- Passkey: no paper trains on it. Batch and optimizer are TAPE's on C4 (arXiv 2501.00712), 512
+  sequences in 16 parts.
 - CoPE's number of positions is stated for language modelling only; the released counting code
-  uses as many as the context has tokens, and so do the three recipes at paper scale. That code
-  also divides q·e[p] by √D, which Listing 1 does not; only the counting recipe does.
+  uses as many as the context has tokens, and so do its three tasks' recipes at paper scale. That
+  code also divides q·e[p] by √D, which Listing 1 does not; only the counting recipe does.
 """
 
 from __future__ import annotations
@@ -110,6 +114,61 @@ _RECIPES: dict[str, dict[str, Any]] = {
             "clip": None,
             "train_sequences": 10_000,
             "evaluate_every": 785,
+        },
+    },
+    "text/mini": {
+        "task_settings": {"length": 128},
+        "options": {"p_max": 31},
+        "test_sequences": 256,
+        "training": {
+            **_MINI,
+            "batch": 32,
+            "steps": 600,
+            "lr": 3e-3,
+            "betas": (0.9, 0.95),
+            "warmup": 60,
+            "evaluate_every": 100,
+        },
+    },
+    "text/paper": {
+        "options": {"p_max": 64},
+        "training": {
+            "steps": 157_000,
+            "batch": 64,
+            "optimizer": "adamw",
+            "lr": 3e-4,
+            "weight_decay": 0.1,
+            "schedule": "linear",
+            "warmup": 2_000,
+            "evaluate_every": 5_000,
+        },
+    },
+    "passkey/mini": {
+        "task_settings": {"length": 320},
+        "options": {"p_max": 31},
+        "test_sequences": 256,
+        "training": {
+            **_MINI,
+            "batch": 32,
+            "steps": 600,
+            "lr": 3e-3,
+            "betas": (0.9, 0.95),
+            "warmup": 60,
+            "evaluate_every": 100,
+        },
+    },
+    "passkey/paper": {
+        "options": {"p_max": 64},
+        "training": {
+            "steps": 10_000,
+            "batch": 32,
+            "accumulate": 16,
+            "optimizer": "adamw",
+            "lr": 1e-4,
+            "weight_decay": 0.01,
+            "schedule": "linear",
+            "warmup": 200,
+            "evaluate_every": 500,
         },
     },
 }
