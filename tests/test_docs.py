@@ -31,6 +31,7 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
 ]
 ENCODING_PAGES = ROOT / "docs/encodings"
 CHEAPER = {

@@ -172,7 +172,8 @@ def test_a_checkpoint_is_loaded_as_asked(tmp_path: Path) -> None:
     assert model.dtype == torch.bfloat16
     assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
     assert model.generation_config.repetition_penalty == 1.3
-    assert model.config.name_or_path == str(tmp_path / "stock")
+    assert model.config.made_from == str(tmp_path / "stock")
+    assert model.config.name_or_path == ""
     assert not model.training
     model = retrofit(tmp_path / "stock", encoding="cope")
     model.save_pretrained(tmp_path / "ours")
@@ -222,3 +223,33 @@ def test_every_encoding_can_take_the_place_of_rope(name: str) -> None:
     assert {w.category for w in caught} == {DifferentStartWarning}
     found = model.generate(tokens(), max_new_tokens=3, do_sample=False, eos_token_id=None)
     assert found.shape == (2, 14)
+
+
+def test_kernels_may_be_chosen_at_once(tmp_path: Path) -> None:
+    stock("llama").save_pretrained(tmp_path)
+    model = retrofit(tmp_path, attn_implementation="milepost_reference")
+    assert model.config._attn_implementation == "milepost_reference"
+    with pytest.raises(UsageError, match="attn_implementation='sdpa' would compute plain"):
+        retrofit(tmp_path, attn_implementation="sdpa")
+
+
+def test_a_model_without_a_head_is_refused() -> None:
+    with pytest.raises(UsageError, match="must have a language-modelling head, got LlamaModel"):
+        retrofit(stock("llama").model)
+
+
+def test_peft_by_hand_keeps_the_addition(tmp_path: Path) -> None:
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    stock("llama").save_pretrained(tmp_path / "stock")
+    model, ids = retrofit(tmp_path / "stock"), tokens()
+    wrapped = get_peft_model(
+        model, LoraConfig(target_modules=["q_proj"], modules_to_save=["encoding"])
+    )
+    before = logits(model, ids)
+    shake(wrapped.base_model.model.model.encoding.modules_to_save["default"])
+    expected = logits(wrapped, ids)
+    assert (expected - before).abs().max() > 1e-3
+    wrapped.save_pretrained(tmp_path / "adapter")
+    again = PeftModel.from_pretrained(retrofit(tmp_path / "stock"), tmp_path / "adapter")
+    assert torch.equal(logits(again, ids), expected)

@@ -1,15 +1,17 @@
 """Milepost in Hugging Face transformers: importing this makes its models known there.
 
-import milepost.hf
-model = AutoModelForCausalLM.from_pretrained("a folder that was saved by one")
+    import milepost.hf
+    model = AutoModelForCausalLM.from_pretrained("a folder that was saved by one")
+
+docs/hugging-face.md shows how they are made, retrofitted, trained and converted.
 """
 
-try:
-    import transformers
-except ImportError as error:
+from importlib.util import find_spec
+
+if find_spec("transformers") is None:
     raise ImportError(
         "milepost.hf needs transformers 5: pip install 'milepost[hf]'", name="transformers"
-    ) from error
+    )
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 

@@ -1,8 +1,8 @@
-"""What a layer remembers, in transformers' caches: keys, values, and whatever else an encoding says.
+"""What a layer remembers, in transformers' caches: keys, values, and what else an encoding says.
 
-A `DynamicCache` or `StaticCache` that is made for a `MilepostConfig` has these layers by itself, and
-with them all that caches are asked for: reordering (beams), cropping (assisted decoding), repeating,
-selecting, moving off the device and back, and resetting.
+A `DynamicCache` or `StaticCache` that is made for a `MilepostConfig` has these layers by itself,
+and with them all that caches are asked for: reordering (beams), cropping (assisted decoding),
+repeating, selecting, moving off the device and back, and resetting.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,7 +68,8 @@ class _Extras:
     def prefetch(self) -> None:
         super().prefetch()  # type: ignore[misc]
         if self.is_initialized:  # type: ignore[attr-defined]
-            self._each(lambda tensor: tensor.to(self.device, non_blocking=True))  # type: ignore[attr-defined]
+            place = self.device  # type: ignore[attr-defined]
+            self._each(lambda tensor: tensor.to(place, non_blocking=True))
 
 
 class MilepostDynamicLayer(_Extras, DynamicLayer):

@@ -3,7 +3,8 @@
     {"model_type": "milepost", "encoding": "cope+rope", "encoding_options": {"p_max": 64},
      "host_config": {"model_type": "llama", "hidden_size": 4096, ...}}
 
-What a host's configuration has (sizes, token ids, `use_cache`) is read and written through this one.
+What a host's configuration has (sizes, token ids, `use_cache`) is read and written through this
+one.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ class MilepostDecoderConfig(PreTrainedConfig):
     """Milepost's own decoder as a host: the settings of `milepost.model.Config` by their names.
 
     What `milepost convert` makes of a training run. The encoding is not among them: it is the
-    `MilepostConfig`'s, as with any host.
+    `MilepostConfig`'s, as with any host. Nor is `backend`, for which `attn_implementation` stands.
     """
 
     model_type = "milepost_decoder"
@@ -86,6 +87,7 @@ class MilepostConfig(PreTrainedConfig):
             its sizes as further arguments: `MilepostConfig(host="qwen3", hidden_size=64, ...)`.
         host_config: instead of `host`, its whole configuration, as an object or a dict.
         position_table: GPT-2 alone: whether its own table of positions stays beside the encoding.
+        made_from: the checkpoint that the encoding was put into, if there was one.
 
     Raises:
         UsageError: the encoding, an option, the host or an argument does not exist, or the host has
@@ -99,6 +101,7 @@ class MilepostConfig(PreTrainedConfig):
     encoding: str = "cope"
     encoding_options: dict[str, Any] | None = None
     position_table: bool = False
+    made_from: str | None = None
     host_config: dict[str, Any] | PreTrainedConfig | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -1,10 +1,10 @@
 """The models that an encoding can be put into: where each keeps its parts, and how they are joined.
 
-A host's modules are its own, made by transformers, under their own names: so a checkpoint's weights
-fit as they are, and so do LoRA's usual targets. Only the way from one layer to the next is ours, once
-for all hosts:
+A host's modules are its own, made by transformers, under their own names: so a checkpoint's
+weights fit as they are, and so do LoRA's usual targets. Only the way from one layer to the next is
+ours, once for all hosts, with `attend` from `milepost.attention`:
 
-    x ← x + output(attend(project(norm(x))))        attend: `milepost.attention`, with the encoding
+    x ← x + output(attend(project(norm(x))))
     m = mlp(norm(x));  state ← encoding.carry(state, m);  x ← x + m
 """
 

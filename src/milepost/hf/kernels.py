@@ -36,7 +36,7 @@ def implementation(name: str | None, encoding: str) -> str:
     if name not in BACKENDS:
         raise UsageError(
             f"attn_implementation={name!r} would compute plain attention and leave the encoding "
-            f"{encoding!r} out: choose one of {', '.join(BACKENDS)}, or leave it out for the fastest"
+            f"{encoding!r} out: choose one of {', '.join(BACKENDS)}, or none for the fastest"
         )
     op = find(encoding).op_name
     if BACKENDS[name] in dispatch.FUSED and dispatch.implementation(BACKENDS[name], op) is None:

@@ -1,6 +1,8 @@
 """The models that transformers builds, loads, generates from, trains and saves.
 
-input_ids -> host.embed -> encoding.begin -> layers (host's modules, our encoding) -> norm -> lm_head
+    input_ids -> host.embed -> encoding.begin -> layers -> norm -> lm_head
+
+A layer is the host's modules around our encoding.
 """
 
 from typing import Any, ClassVar, NoReturn, cast
@@ -22,13 +24,12 @@ from milepost.hf.config import MilepostConfig
 from milepost.hf.hosts import HOSTS, Host, HostLayer, OwnLayer
 from milepost.hf.positions import positions
 
-
 INITIALISED = "_is_hf_initialized"
 """By which transformers knows of a module that it need not draw weights for."""
 
 
 class EncodingStack(nn.Module):
-    """The encoding of each layer, as one module: `model.encoding` holds all that is added to a host.
+    """The encoding of each layer, as one module: all that is added to a host.
 
     Layers that share an encoding share its module, and encodings may share a parameter.
     """
@@ -89,19 +90,20 @@ class MilepostPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """An encoding draws its own weights when it is built; a host's are drawn as usual."""
-        of_encoding = self.__dict__.get("_encoding_modules", {})
-        if module not in of_encoding:
+        stack = self._modules.get("encoding")
+        names = {} if stack is None else {part: name for name, part in stack.named_modules()}
+        if module not in names:
             super()._init_weights(module)
             return
         # Loading builds on the meta device: what a checkpoint lacks is taken from a fresh stack.
-        fresh = self.fresh_encoding().get_submodule(of_encoding[module])
+        fresh = self.fresh_encoding().get_submodule(names[module])
         for group in ("named_parameters", "named_buffers"):
             values = dict(getattr(fresh, group)(recurse=False))
             for name, tensor in getattr(module, group)(recurse=False):
                 init.copy_(tensor, values[name])
 
     def tie_weights(self, *args: Any, **kwargs: Any) -> None:
-        """The head's weights to the embedding's where the host does, and encodings' to each other."""
+        """The head's weights to the embedding's where the host does, encodings' to each other."""
         super().tie_weights(*args, **kwargs)
         for module in self.modules():
             if isinstance(module, EncodingStack):
@@ -132,9 +134,7 @@ class MilepostModel(MilepostPreTrainedModel):
                 setattr(module, INITIALISED, True)
         setattr(self, INITIALISED, False)
         self.encoding = EncodingStack(config, self.host)
-        on_meta = any(parameter.is_meta for parameter in self.encoding.parameters())
-        self._encoding_modules = {module: name for name, module in self.encoding.named_modules()}
-        self._on_meta = on_meta
+        self.built_on_meta = any(parameter.is_meta for parameter in self.encoding.parameters())
         names = {f"encoding.{name}" for name in self.encoding.shared}
         self._keys_to_ignore_on_save = names
         self._keys_to_ignore_on_load_missing = {f"{name}$" for name in names}
@@ -143,7 +143,7 @@ class MilepostModel(MilepostPreTrainedModel):
 
     def fresh_encoding(self) -> nn.Module:
         """The encoding as it is at the start."""
-        if not self._on_meta:
+        if not self.built_on_meta:
             return self.encoding
         if "_fresh" not in self.__dict__:
             with torch.device("cpu"):
@@ -278,8 +278,8 @@ class MilepostForCausalLM(MilepostPreTrainedModel, GenerationMixin):
         Args:
             labels: (B, S), −100 where a token is not scored; they are shifted here.
             logits_to_keep: how many of the last tokens get logits, or which; 0 for all.
-            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache: as in
-                `MilepostModel.forward`.
+            input_ids, attention_mask, position_ids: as in `MilepostModel.forward`.
+            past_key_values, inputs_embeds, use_cache: as there too.
         """
         outputs = self.model(
             input_ids=input_ids,

@@ -1,8 +1,9 @@
 """From `attention_mask` and `position_ids` to where each token stands and what it may see.
 
-The ops know no masks. They know `start`, the first key that a token may see: so padding may stand at
-the left of a row, or at its right where nothing follows, and packed documents are told by position
-ids that begin anew. Everything else is refused: it would be read as something that it is not.
+The ops know no masks. They know `start`, the first key that a token may see: so padding may stand
+at the left of a row, or at its right where nothing follows, and packed documents are told by
+position ids that begin anew. Everything else is refused: it would be read as something that it is
+not.
 """
 
 import torch

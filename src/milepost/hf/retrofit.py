@@ -1,15 +1,15 @@
 """Put an encoding into a model that was trained without it.
 
-What is added starts at zero wherever an encoding allows, so that the model is at first the very one
-that it was, and training goes on from there:
+What is added starts at zero wherever an encoding allows, so that the model is at first the very
+one that it was, and training goes on from there:
 
     cope      a table of zeros beside the host's own positions          z_i[p] = 0
     fox       gates to the power α, α = 0                               log f = 0
     tape      positions that start as the host's rotations, W₂ = 0      e_n = R_n
 
 An encoding that takes the place of the host's positions (`keep_rope=False`), or that changes them
-(YaRN and the other scalings) or the softmax (stick-breaking), cannot start so. `retrofit` measures the
-difference on a few tokens, and says so.
+(YaRN and the other scalings) or the softmax (stick-breaking), cannot start so. `retrofit` measures
+the difference on a few tokens, and says so.
 """
 
 import copy
@@ -57,8 +57,9 @@ SCALINGS = ("yarn", "rope-linear", "rope-ntk")
 PROBE = 32
 """Tokens on which a retrofitted model is compared with the one it was."""
 
-SAME = 1e-6
-"""The largest difference of logits, relative to the largest logit or 1, that counts as none in fp32."""
+
+OF_THE_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "token")
+"""What of `loading` concerns the configuration, too."""
 
 
 class DifferentStartWarning(UserWarning):
@@ -135,10 +136,11 @@ def retrofit(
             `BESIDE_A_TABLE` (GPT-2), or a scaling of RoPE.
         encoding_options: its options. What makes the start equal is set, unless it is given here:
             `strength=0.0` of fox, `initial="identity"` of tape on GPT-2.
-        keep_rope: whether the host's own positions, RoPE or GPT-2's table, stay beside the encoding.
-            Without them the model starts as another one.
+        keep_rope: whether the host's own positions, RoPE or GPT-2's table, stay beside the
+            encoding. Without them the model starts as another one.
         probe: on how many random tokens to compare the model with what it was; 0 for not at all.
-        **loading: for `AutoModelForCausalLM.from_pretrained`: dtype, device_map, revision, ...
+        **loading: for `AutoModelForCausalLM.from_pretrained`: dtype, device_map, revision, ...; and
+            `attn_implementation`, one of `milepost.hf.kernels`.
 
     Returns:
         The model, in the mode, dtype and device of the original. Dropout of attention weights is
@@ -150,42 +152,63 @@ def retrofit(
     Warns:
         DifferentStartWarning: the model is not at first the one that it was, and by how much.
     """
+    kernels = loading.pop("attn_implementation", None)  # ours, not the stock model's
     if isinstance(checkpoint_or_model, PreTrainedModel):
         if loading:
             raise UsageError(f"{', '.join(loading)}: only for a checkpoint, got a model: leave out")
         stock, name = checkpoint_or_model, checkpoint_or_model.config.name_or_path
     else:
         name = str(checkpoint_or_model)
-        kind = AutoConfig.from_pretrained(name).model_type
+        asked = {key: loading[key] for key in OF_THE_HUB if key in loading}
+        kind = AutoConfig.from_pretrained(name, **asked).model_type
         if kind not in HOSTS and kind != MilepostConfig.model_type:
             raise unknown("host", kind, HOSTS)
         stock = AutoModelForCausalLM.from_pretrained(name, **loading)
+    if stock.get_output_embeddings() is None:
+        raise UsageError(
+            f"a model must have a language-modelling head, got {type(stock).__name__}: load it by "
+            f"AutoModelForCausalLM"
+        )
     config = plan(stock.config, encoding, encoding_options or {}, keep_rope)
-    config.name_or_path = name
-    first = next(stock.parameters())
-    model = MilepostForCausalLM(config, stock.base_model, stock.get_output_embeddings())
-    model.model.encoding.to(device=first.device, dtype=first.dtype)
-    model.generation_config = copy.deepcopy(stock.generation_config)
-    model.train(stock.training)
+    config.made_from = name or None
+    config._attn_implementation = kernels
+    model = put_into(stock, config)
     model.start = None
     if probe:
         tokens = torch.randint(config.vocab_size, (1, probe), generator=torch.Generator())
-        model.start = compare(model, stock, tokens.to(first.device))
-        warn_if_different(model.start, config, first.dtype)
+        model.start = compare(model, stock, tokens.to(model.device))
+        warn_if_different(model.start, config, model.dtype)
     return model
+
+
+def put_into(stock: PreTrainedModel, config: MilepostConfig) -> MilepostForCausalLM:
+    """A model of the configuration around the stock model's modules, in its mode and dtype."""
+    model = MilepostForCausalLM(config, stock.base_model, stock.get_output_embeddings())
+    first = next(stock.parameters())
+    model.model.encoding.to(device=first.device, dtype=first.dtype)
+    model.generation_config = copy.deepcopy(stock.generation_config)
+    return model.train(stock.training)
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """The divergence, in nats, that two ways of computing the same model may have.
+
+    It grows as the square of the rounding: 10⁻¹³ is found in fp32, 2·10⁻⁴ in bf16.
+    """
+    return max(1e-9, (8 * torch.finfo(dtype).eps) ** 2)
 
 
 def warn_if_different(start: Difference, config: MilepostConfig, dtype: torch.dtype) -> None:
     """Say by how much a model differs from what it was, if it does."""
-    rounding = max(1.0, torch.finfo(dtype).eps / torch.finfo(torch.float32).eps)
-    if start.logits > SAME * rounding * max(1.0, start.largest):
+    if start.divergence > rounding(dtype):
+        equal = BESIDE_ROPE if HOSTS[config.host].rotary else BESIDE_A_TABLE
         warnings.warn(
             f"with {config.encoding!r} in place the model is not at first what it was: on "
             f"{start.tokens} random tokens logits differ by up to {start.logits:.3g} (of "
-            f"{start.largest:.3g}), the next-token distribution by {start.divergence:.3g} nats, and "
-            f"{100 * (1 - start.agreement):.0f} % of the likeliest tokens are others. Train all of "
-            f"it, not the addition alone, or take an encoding that starts equal: "
-            f"{', '.join(sorted(set(BESIDE_ROPE) | set(BESIDE_A_TABLE)))}",
+            f"{start.largest:.3g}), the next-token distribution by {start.divergence:.3g} nats, "
+            f"and {1 - start.agreement:.0%} of the likeliest tokens are others. Train all of it, "
+            f"not the addition alone, or take an encoding that starts equal, with "
+            f"keep_rope=True: {', '.join(equal)}",
             DifferentStartWarning,
             stacklevel=3,
         )
@@ -208,8 +231,8 @@ def plan(
         if encoding not in known:
             raise UsageError(
                 f"encoding {encoding!r} cannot stand beside the host's {kept}, got keep_rope=True: "
-                f"choose one of {', '.join(known)}, or keep_rope=False, which drops the {kept} and "
-                f"makes it another model at the start"
+                f"choose one of {', '.join(known)}, or keep_rope=False (--drop-rope), which drops "
+                f"the {kept} and makes it another model at the start"
             )
         encoding, needed = known[encoding]
         chosen = {**needed, **options}

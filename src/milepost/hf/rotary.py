@@ -19,7 +19,8 @@ class HostRope(Rope):
     """RoPE by the `rope_parameters` of a configuration (`milepost.encodings.rope`).
 
     Angles are taken in fp32, as transformers does: at position 10⁴ that is 10⁻³ off, and the model
-    was trained so. cos and sin are kept in fp32 where transformers rounds them to the model's dtype.
+    was trained so. cos and sin are kept in fp32, where transformers rounds them to the model's
+    dtype.
     """
 
     def __init__(self, host: Host, config: PreTrainedConfig) -> None:
@@ -27,8 +28,8 @@ class HostRope(Rope):
         self.kind = parameters.get("rope_type", "default")
         if self.kind in FOLLOWS_THE_LENGTH:
             raise UsageError(
-                f"the host's rope_type is {self.kind!r}, whose angles follow the length of the text "
-                f"at hand, so that cached keys would go stale: give another rope_type, or an "
+                f"the host's rope_type is {self.kind!r}, whose angles follow the length of the "
+                f"text at hand, so that cached keys would go stale: give another rope_type, or an "
                 f"encoding such as 'yarn' with a base of its own"
             )
         if parameters.get("partial_rotary_factor", 1.0) != 1.0:

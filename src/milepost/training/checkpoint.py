@@ -130,6 +130,11 @@ def resume(
             f"{path} is of other settings ({'; '.join(differences)}, the checkpoint's first): "
             "resume with the same, or train with another --out"
         )
+    if "optimizer" not in content:
+        raise UsageError(
+            f"{path} was converted from a Hugging Face folder, which keeps no optimizer state: it "
+            "can be tested, not resumed. Resume the run it came from, or train with another --out"
+        )
     load_model(path, content, model)
     optimizer.load_state_dict(content["optimizer"])
     torch.set_rng_state(content["generators"]["cpu"])
