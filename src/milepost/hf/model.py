@@ -75,7 +75,7 @@ class MilepostPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules: ClassVar[list[str]] = ["HostLayer", "OwnLayer"]
     _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
-    _supports_attention_backend = True
+    _supports_attention_backend = False  # of others, which would leave the encoding out
     _can_compile_fullgraph = False
     _can_record_outputs: ClassVar[dict[str, Any]] = {"hidden_states": (HostLayer, OwnLayer)}
 

@@ -49,7 +49,8 @@ def positions(
                 torch.where(begins, column, first).cummax(dim=-1).values.expand(batch, length)
             )
             start = start_of if start is None else torch.maximum(start, start_of)
-        beyond = int(index.max()) + 1
+        if length > 1 or device.type == "cpu":  # a GPU would be waited for at every step
+            beyond = int(index.max()) + 1
     return Positions(index, first, length, start, beyond)
 
 
