@@ -58,12 +58,17 @@ def test_a_strength_raises_the_gates_to_a_power_for_each_head():
     torch.testing.assert_close(found[:, 3], 2 * gates(plain, x)[:, 3])
 
 
-def test_a_strength_learns_from_zero_and_from_below():
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_strength_at_zero_or_below_can_only_be_raised(sign):
     layer = build("fox", HOST, {"strength": 0.0})[0]
     with torch.no_grad():
-        layer.strength[1] = -0.1
-    gates(layer, torch.randn(2, 5, 16)).sum().backward()
-    assert (layer.strength.grad < 0).all()
+        layer.strength[1:3] = torch.tensor([-0.1, 0.1])
+    # log f is below 0: more of it means less strength
+    (-sign * gates(layer, torch.randn(2, 5, 16)).sum()).backward()
+    raised = layer.strength.grad < 0
+    assert raised.tolist() == [sign < 0] * 4
+    lowered = layer.strength.grad > 0
+    assert lowered.tolist() == [False, False, sign > 0, False]
 
 
 def test_a_negative_strength_is_refused():

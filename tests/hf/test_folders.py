@@ -1,6 +1,7 @@
 """Folders that are written whole or not at all."""
 
 import os
+from multiprocessing import Process
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,35 @@ def test_a_path_through_a_file_is_a_mistake(tmp_path: Path) -> None:
         written_whole(tmp_path / "file/out"),
     ):
         pass
+
+
+def write_many(out: Path, word: str) -> None:
+    for _ in range(60):
+        with written_whole(out, replace=True) as partial:
+            (partial / "one").write_text(word)
+            (partial / "two").write_text(word)
+
+
+def test_writers_of_one_folder_do_not_mix_and_it_is_never_absent(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_many(out, "first")
+    writers = [Process(target=write_many, args=(out, word)) for word in ("left", "right")]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        held = os.open(out, os.O_RDONLY)  # whatever has the name at this moment
+        os.close(held)
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0]
+    found = contents(out)
+    assert found in ({"one": "left", "two": "left"}, {"one": "right", "two": "right"})
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_others_may_read_what_a_library_wrote_for_its_owner(tmp_path: Path) -> None:
+    with written_whole(tmp_path / "out") as partial:
+        (partial / "file").touch(mode=0o600)
+    usual = tmp_path / "usual"
+    usual.touch()
+    assert (tmp_path / "out/file").stat().st_mode == usual.stat().st_mode

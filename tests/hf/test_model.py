@@ -346,3 +346,71 @@ def test_shaken_models_differ_from_fresh_ones() -> None:
         before = model(ids).logits
         shake(model.model.encoding)
         assert (model(ids).logits - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["cope", "fox", "tape", "rope"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
+def test_low_precision_is_near(name: str, dtype: torch.dtype) -> None:
+    model, ids = make("llama", name), tokens()
+    with torch.no_grad():
+        exact = model(ids).logits
+        low = model.to(dtype)
+        cache = DynamicCache(config=model.config)
+        steps = [low(part, past_key_values=cache).logits for part in ids.split(4, dim=1)]
+        for found in (low(ids).logits, torch.cat(steps, 1)):
+            assert found.dtype == dtype
+            error = (found.double() - exact).abs().max() / exact.abs().max()
+            assert error < 8 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("name", ["cope", "fox", "tape"])
+def test_compiled_padding_and_documents_are_those_of_eager(name: str) -> None:
+    model, ids = make("llama", name).float(), tokens(2, 8)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True, dynamic=False)
+    left = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1] * 8])
+    right = left.flip(1)
+    packed = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3], [0, 1, 0, 1, 2, 3, 4, 5]])
+    cases = [{"attention_mask": left}, {"attention_mask": right}, {"position_ids": packed}]
+    cases.append({"position_ids": packed, "attention_mask": torch.ones_like(ids)})
+    with torch.no_grad():
+        for given in cases:
+            found = compiled(ids, use_cache=False, **given).logits
+            expected = model(ids, use_cache=False, **given).logits
+            real = given.get("attention_mask", torch.ones_like(ids)) != 0
+            torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-5)
+        gaps = torch.tensor([[0, 1, 5, 6, 7, 8, 9, 10]] * 2)
+        with pytest.raises(RuntimeError, match="position_ids must go up by one"):
+            compiled(ids, use_cache=False, position_ids=gaps)
+
+
+@pytest.mark.parametrize("name", CONTEXTUAL)
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_prompts_of_any_lengths_in_chunks(name: str, cache: str) -> None:
+    model, ids = make("llama", name), tokens(2, 12)
+    ids[0, :9] = 0
+    mask = torch.ones_like(ids)
+    mask[0, :9] = 0
+    how = {**NEW, "attention_mask": mask, "cache_implementation": cache}
+    found = model.generate(ids, prefill_chunk_size=4, **how)
+    assert torch.equal(found, model.generate(ids, **how))
+    assert torch.equal(found[:1, 9:], model.generate(ids[:1, 9:], **NEW))
+
+
+def test_generation_goes_on_with_the_same_cache() -> None:
+    model, ids = make("llama", "fox+rope"), tokens(1)
+    cache = DynamicCache(config=model.config)
+    first = model.generate(ids, past_key_values=cache, **NEW)
+    second = model.generate(first, past_key_values=cache, **NEW)
+    assert torch.equal(second, model.generate(ids, **{**NEW, "max_new_tokens": 16}))
+
+
+def test_vectors_instead_of_tokens() -> None:
+    model, ids = make("llama", "tape"), tokens()
+    vectors = model.get_input_embeddings()(ids)
+    with torch.no_grad():
+        assert torch.equal(model(inputs_embeds=vectors).logits, model(ids).logits)
+    new = model.generate(inputs_embeds=vectors, **NEW)
+    assert torch.equal(new, model.generate(ids, **NEW)[:, 11:])
+    with pytest.raises(UsageError, match="give input_ids or inputs_embeds, one of the two"):
+        model(ids, inputs_embeds=vectors)

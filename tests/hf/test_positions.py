@@ -17,7 +17,7 @@ def at(
     length: int = 5,
     first: int = 0,
 ):
-    return positions(
+    found, _ = positions(
         batch,
         length,
         first,
@@ -25,6 +25,7 @@ def at(
         None if mask is None else torch.tensor(mask),
         None if ids is None else torch.tensor(ids),
     )
+    return found
 
 
 def test_without_either_all_is_seen_and_counted_from_the_cache_on() -> None:

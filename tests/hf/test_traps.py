@@ -236,3 +236,65 @@ def test_modules_without_parameters_of_their_own_start_right() -> None:
         assert isinstance(fox.gate, nn.Linear)
         assert (fox.gate.bias == 5.0).all()
         assert not fox.strength.any()
+
+
+@pytest.mark.parametrize("setting", [{"attention_dropout": 0.3}, {"output_attentions": True}])
+def test_settings_that_come_late_are_checked_all_the_same(
+    setting: dict[str, Any], tmp_path: Path
+) -> None:
+    make("llama", "cope").save_pretrained(tmp_path)
+    with pytest.raises((UsageError, ValueError), match=r"attention"):
+        AutoModelForCausalLM.from_pretrained(tmp_path, **setting)
+
+
+def test_a_document_that_begins_with_a_later_call_is_refused() -> None:
+    model, ids = make("llama", "cope"), tokens(2, 12)
+    with torch.no_grad():
+        cache = model(ids[:, :6], use_cache=True).past_key_values
+        for wrong in (torch.arange(6), torch.arange(6) + 100):
+            with pytest.raises(
+                UsageError, match=r"must go on from the cached tokens, whose last is"
+            ):
+                model(ids[:, 6:], past_key_values=cache, position_ids=wrong[None])
+        model(ids[:, 6:], past_key_values=cache, position_ids=torch.arange(6, 12)[None])
+
+
+def test_packed_documents_are_noticed_beside_a_mask_too() -> None:
+    model, ids = make("llama", "cope"), tokens(1, 4)
+    places = torch.tensor([[0, 1, 0, 1]])
+    with torch.no_grad():
+        mask = torch.ones_like(ids)
+        cache = model(ids, position_ids=places, attention_mask=mask, use_cache=True).past_key_values
+        with pytest.raises(UsageError, match="holds packed documents"):
+            model(ids[:, :1], past_key_values=cache, attention_mask=torch.ones(1, 5))
+
+
+@pytest.mark.parametrize("kind", [DynamicCache, StaticCache])
+def test_a_cache_of_another_encoding_is_refused(kind: type) -> None:
+    model, other, ids = make("llama", "fox"), make("llama", "cope"), tokens()
+    cache = kind(config=model.config, **({"max_cache_len": 20} if kind is StaticCache else {}))
+    with torch.no_grad():
+        other(ids, past_key_values=cache)
+        with pytest.raises(UsageError, match="holds tokens of another model, without the decay"):
+            model(ids[:, :1], past_key_values=cache)
+
+
+def test_a_right_padded_prompt_is_refused_at_once() -> None:
+    model, ids = make("llama", "cope"), tokens()
+    mask = torch.ones_like(ids)
+    mask[1, -2:] = 0
+    with pytest.raises(UsageError, match="padded at the right, in row 1: pad at the left"):
+        model.generate(ids, attention_mask=mask, max_new_tokens=1)
+
+
+def test_token_types_are_refused_where_the_host_heeds_them() -> None:
+    ids = tokens()
+    with pytest.raises(UsageError, match="token_type_ids is not supported, for only GPT-2 itself"):
+        make("gpt2", "cope")(ids, token_type_ids=torch.zeros_like(ids))
+    make("llama", "cope")(ids, token_type_ids=torch.zeros_like(ids))
+
+
+@pytest.mark.parametrize("wrong", [{"hiden_size": 64}, {"num_layers": 2}, {"position_table": True}])
+def test_misspelt_or_misplaced_settings_are_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"unknown argument of MilepostConfig|GPT-2's, got"):
+        MilepostConfig(host="llama", **wrong)

@@ -49,12 +49,13 @@ class Arguments:
 def run(arguments: Arguments) -> int:
     """Write the folder, and print what was added and how far the start is from the original."""
     converter()
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from milepost.commands.pairs import pairs
     from milepost.hf import compare, retrofit
     from milepost.hf.folders import refuse_existing, written_whole
-    from milepost.hf.retrofit import plan
+    from milepost.hf.retrofit import equal_starts, plan, random_tokens
 
     refuse_existing(arguments.out)
     options = pairs("encoding-options", arguments.encoding_options)
@@ -68,13 +69,15 @@ def run(arguments: Arguments) -> int:
         tokenizer = tokenizer_of(arguments.checkpoint)
         tokens = probe(arguments, tokenizer)
         original = AutoModelForCausalLM.from_pretrained(arguments.checkpoint, **dtype)
-    except OSError as error:
+    except UsageError:
+        raise
+    except (OSError, ValueError, SafetensorError) as error:
         raise UsageError(
             f"cannot load {arguments.checkpoint}: give a checkpoint's folder or its name on the "
             f"Hub. {error}"
         ) from error
     if tokens is None:
-        tokens = random_tokens(original.config.vocab_size)
+        tokens = random_tokens(original.config)
     model = retrofit(
         original, arguments.encoding, encoding_options=options, keep_rope=keep_rope, probe=0
     )
@@ -84,13 +87,15 @@ def run(arguments: Arguments) -> int:
         model.save_pretrained(partial)
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
-    show(arguments, model, start)
+    show(arguments, model, start, equal_starts(original.config))
     if tokenizer is None:
         print(f"{arguments.checkpoint} has no tokenizer, and so has {arguments.out}")
     return 0
 
 
-def show(arguments: Arguments, model: MilepostForCausalLM, start: Difference) -> None:
+def show(
+    arguments: Arguments, model: MilepostForCausalLM, start: Difference, equal: tuple[str, ...]
+) -> None:
     """Print the table, and in words whether the model starts as the original."""
     from rich import box
     from rich.console import Console
@@ -114,19 +119,17 @@ def show(arguments: Arguments, model: MilepostForCausalLM, start: Difference) ->
     console = Console()
     console.print(table)
     print(f"{arguments.out}: load it by AutoModelForCausalLM after `import milepost.hf`")
-    print(verdict(model, start))
+    print(verdict(model, start, equal))
 
 
-def verdict(model: MilepostForCausalLM, start: Difference) -> str:
+def verdict(model: MilepostForCausalLM, start: Difference, equal: tuple[str, ...]) -> str:
     """Whether a model starts as the original, and what to do if it does not."""
-    from milepost.hf.hosts import HOSTS
-    from milepost.hf.retrofit import BESIDE_A_TABLE, BESIDE_ROPE, rounding
+    from milepost.hf.retrofit import rounding
 
     if start.divergence <= rounding(model.dtype):
         if not any(True for _ in model.model.encoding.parameters()):
             return "It starts as the original. Nothing was added that could be trained alone."
         return "It starts as the original: what was added can be trained alone."
-    equal = BESIDE_ROPE if HOSTS[model.config.host].rotary else BESIDE_A_TABLE
     return (
         "It does not start as the original: train all of it, not the addition alone; or take an "
         f"encoding that starts equal, without --drop-rope: {', '.join(equal)}."
@@ -163,12 +166,3 @@ def probe(arguments: Arguments, tokenizer: Any) -> Tensor | None:
     if not tokens.shape[1]:
         raise UsageError(f"--text must have a word at least, got {arguments.text}, which is empty")
     return tokens.long()
-
-
-def random_tokens(vocabulary: int) -> Tensor:
-    """As many as `retrofit` takes."""
-    import torch
-
-    from milepost.hf.retrofit import PROBE
-
-    return torch.randint(vocabulary, (1, PROBE), generator=torch.Generator())

@@ -15,6 +15,32 @@ from milepost.encoding import Encoding, Host, Operands, Positions
 from milepost.errors import UsageError
 
 
+class NotBelowZero(torch.autograd.Function):
+    """max(x, 0), whose gradient at 0 and below can raise x, and never lowers it.
+
+    With the gradient of a clamp, an x that once stepped below would never come back; with that of
+    the identity, it would go ever further down.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        """The larger of x and 0."""
+        return x.clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        """Keep x."""
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """What descending along it would lower is left out where x is not above 0."""
+        (x,) = ctx.saved_tensors
+        return torch.where((x > 0) | (grad < 0), grad, 0)
+
+
 class Fox(Encoding):
     """f_t = σ(w_f·x_t + b_f), s_ij = q_i·k_j / √D + Σ_{l=j+1}^{i} log f_l.
 
@@ -74,7 +100,6 @@ class Fox(Encoding):
         logits = self.gate(x).mT
         log_f = F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         if self.strength is not None:
-            # held at 0 in the forward alone, so that one that stepped below comes back
-            alpha = self.strength + (self.strength.clamp(min=0) - self.strength).detach()
-            log_f = log_f * alpha.to(log_f.dtype)[:, None]
+            power: Tensor = NotBelowZero.apply(self.strength)  # type: ignore[no-untyped-call]
+            log_f = log_f * power.to(log_f.dtype)[:, None]
         return Operands(query, {"key": key, "value": value}, sums={"decay": log_f})

@@ -121,6 +121,7 @@ def add_adapter(
     if not isinstance(model, MilepostForCausalLM):
         raise not_ours("add_adapter", model)
     refuse_second(model)
+    check_base(model.config)
     named = [path for name in train for path in modules_named(model, "train", name)]
     if any(True for _ in model.model.encoding.parameters()):
         named.insert(0, ENCODING)
@@ -147,7 +148,7 @@ def add_adapter(
             f"there is nothing to train: the encoding {model.config.encoding!r} has no parameters, "
             f"and lora_rank is None. Give lora_rank, 8 is usual, or name modules in train"
         )
-    model.base_sample = sample(model.model)
+    model.base_sample = sample(model)
     model.requires_grad_(False)
     start = {}
     for module in trained:
@@ -156,6 +157,16 @@ def add_adapter(
             parameter.requires_grad_(True)
     model.additions = Additions(trained, start)
     return model
+
+
+def check_base(config: MilepostConfig) -> None:
+    """A `UsageError` if the base is on this machine and has other sizes than the model by now.
+
+    An adapter of a model whose vocabulary was changed would fit no base.
+    """
+    base = config.name_or_path or config.made_from
+    if base is not None and os.path.isdir(base):
+        check_fits(AutoConfig.from_pretrained(base), config)
 
 
 def refuse_second(model: nn.Module) -> None:
@@ -216,7 +227,7 @@ def with_lora(
         modules_to_save=list(trained) or None,
         ensure_weight_tying=bool(tied),
     )
-    model.base_sample = sample(model.model)
+    model.base_sample = sample(model)
     return with_peft(model, config)
 
 
@@ -395,7 +406,7 @@ def load_adapter(
     start, known = read_tensors(folder / START), read_tensors(folder / BASE)
     weights = read_tensors(folder / (LORA_WEIGHTS if trained is None else WEIGHTS))
     model = on_base(base, config, record["dtype"], loading)
-    warn_if_other_weights(known, sample(model.model))
+    warn_if_other_weights(known, sample(model))
     if not model.config.name_or_path:
         encoding = model.model.encoding
         check_names(folder / START, start, encoding.state_dict())

@@ -30,10 +30,30 @@ class _Extras:
         """By name the latest tokens before a token shift, (B, heads, at most KEPT + 1, D)."""
         self.packed = False
         """Whether packed documents are in here, none of which can be continued."""
+        self.last: Tensor | None = None
+        """(B,), the index of each row's last token."""
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> None:
         for group in (self.extra, self.recent):
             group.update({name: change(tensor) for name, tensor in group.items()})
+        if self.last is not None:
+            self.last = change(self.last)
+
+    def _extended(
+        self, new: dict[str, Tensor], sums: Mapping[str, Tensor] | None, first: int
+    ) -> dict[str, Tensor]:
+        """`new` with the running sums of `sums`, after the `first` tokens that are here."""
+        found = dict(new)
+        for name, tensor in (sums or {}).items():
+            before = self.extra.get(name)
+            found[name] = running_sum(tensor, None if before is None else before[:, :, :first])
+        for name in found:
+            if first and name not in self.extra:
+                raise UsageError(
+                    f"past_key_values holds tokens of another model, without the {name} of this "
+                    f"one: begin a new cache"
+                )
+        return found
 
     def previous(self, name: str, tensor: Tensor) -> Tensor:
         """Each token's predecessor on axis 2: the last one of the call before, or zeros."""
@@ -55,7 +75,7 @@ class _Extras:
 
     def reset(self) -> None:
         super().reset()  # type: ignore[misc]
-        self.extra, self.recent, self.packed = {}, {}, False
+        self.extra, self.recent, self.packed, self.last = {}, {}, False, None
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         super().reorder_cache(beam_idx)  # type: ignore[misc]
@@ -91,10 +111,8 @@ class MilepostDynamicLayer(_Extras, DynamicLayer):
         `extra` is written to, because the caller's cache may send this layer off the device before
         it returns.
         """
+        new = self._extended(extra or {}, sums, self.get_seq_length())
         keys, values = super().update(key_states, value_states)
-        new = dict(extra or {})
-        for name, tensor in (sums or {}).items():
-            new[name] = running_sum(tensor, self.extra.get(name))
         for name, tensor in new.items():
             old = self.extra.get(name)
             self.extra[name] = tensor if old is None else torch.cat((old, tensor), dim=2)
@@ -110,6 +128,8 @@ class MilepostDynamicLayer(_Extras, DynamicLayer):
         super().crop(tokens_to_remove)
         if count > 0:
             self.extra = {name: tensor[:, :, :-count] for name, tensor in self.extra.items()}
+            if self.last is not None:
+                self.last = self.last - count
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each row."""
@@ -145,7 +165,11 @@ class MilepostStaticLayer(_Extras, StaticLayer):
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor]:
         """As `MilepostDynamicLayer.update`."""
-        if not self.is_initialized:
+        widths = (key_states.shape[-1], value_states.shape[-1])
+        # transformers may have made room beforehand, not knowing how wide values are
+        if not self.is_initialized or (
+            not self.length and (self.keys.shape[-1], self.values.shape[-1]) != widths
+        ):
             self.lazy_initialization(key_states, value_states)
         first, last = self.length, self.length + key_states.shape[2]
         if last > self.max_cache_len:
@@ -153,10 +177,7 @@ class MilepostStaticLayer(_Extras, StaticLayer):
                 f"the static cache holds max_cache_len = {self.max_cache_len} tokens, got "
                 f"{last}: make it longer, or take a DynamicCache"
             )
-        new = dict(extra or {})
-        for name, tensor in (sums or {}).items():
-            before = self.extra[name][:, :, :first] if name in self.extra else None
-            new[name] = running_sum(tensor, before)
+        new = self._extended(extra or {}, sums, first)
         for name, tensor in new.items():
             if name not in self.extra:
                 B, H, _, *rest = tensor.shape

@@ -80,8 +80,8 @@ class MilepostConfig(PreTrainedConfig):
 
     Args:
         encoding: a name from `milepost encodings`. On a host with rotary positions (Llama, Mistral,
-            Qwen) `rope`, `cope+rope`, `fox+rope`, `tape` and `randomized` turn by the host's own
-            angles, `rope_parameters`, unless their option `base` says otherwise.
+            Qwen) `rope`, `cope+rope`, `fox+rope`, `tape`, `shifted-sparse` and `randomized` turn by
+            the host's own angles, `rope_parameters`, unless their option `base` says otherwise.
         encoding_options: its options.
         host: "llama" (the default), "mistral", "qwen2", "qwen3", "gpt2" or "milepost_decoder", with
             its sizes as further arguments: `MilepostConfig(host="qwen3", hidden_size=64, ...)`.
@@ -123,13 +123,18 @@ class MilepostConfig(PreTrainedConfig):
             defaults = HOSTS[kind.model_type].defaults if given is None else {}
             settings = kind(**{**defaults, **values, **of_host})
         HOSTS[kind.model_type].check(settings)
-        for name in kwargs:
-            if get_close_matches(name, OWN, n=1, cutoff=0.7):
-                raise unknown("argument of MilepostConfig", name, OWN)
+        for name in set(kwargs) - OF_THE_BASE:
+            if get_close_matches(name, {*OWN, *known}, n=1, cutoff=0.7):
+                raise unknown("argument of MilepostConfig", name, {*OWN, *known})
         super().__post_init__(**kwargs)
         self.encoding_options = dict(self.encoding_options or {})
         self.host_config = settings
         encodings.check(self.encoding, self.encoding_options)
+        if self.position_table and HOSTS[kind.model_type].rotary:
+            raise UsageError(
+                f"position_table is GPT-2's, got position_table=True with a host "
+                f"{kind.model_type!r}, which has no table of positions: leave it out"
+            )
 
     @property
     def layer_types(self) -> list[str]:
@@ -171,6 +176,9 @@ class MilepostConfig(PreTrainedConfig):
             )
         return super().from_dict(config_dict, **kwargs)
 
+
+OF_THE_BASE = {"num_labels", "torch_dtype", "name_or_path", "attn_implementation"}
+"""Arguments of any configuration that are not among its fields."""
 
 ROPE = {"rope_theta", "rope_scaling"}
 """Names of older configurations that transformers still reads."""

@@ -79,8 +79,6 @@ def to_huggingface(run_folder: Path, out: Path) -> None:
     }
     with written_whole(out) as partial:
         model.save_pretrained(partial)
-        for path in partial.glob("*.safetensors"):  # written for their owner alone
-            path.chmod((partial / "config.json").stat().st_mode & 0o777)
         tokenizers.of_task(task).save_pretrained(partial)
         write_json(partial / RUN, about)
 

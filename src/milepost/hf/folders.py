@@ -1,5 +1,7 @@
 """A folder written whole or not at all, as `milepost.files` writes a file."""
 
+import ctypes
+import errno
 import os
 import shutil
 import threading
@@ -30,30 +32,50 @@ def written_whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     # the process and thread are in the name, so that two writers of one path do not mix
     owner = f"{os.getpid()}-{threading.get_ident()}"
     partial = folder.with_name(f".{folder.name}.{owner}{PARTIAL}")
-    old = folder.with_name(f".{folder.name}.{owner}.old{PARTIAL}")
     try:
         partial.mkdir(parents=True)
         try:
             yield partial
+            readable = partial.stat().st_mode & 0o666
             for path in (*partial.rglob("*"), partial):
+                if path.is_file():
+                    path.chmod(readable)  # some libraries write for the owner alone
                 force_to_disk(path)
             if not replace:
                 refuse_existing(folder)
-            elif folder.exists():
-                os.rename(folder, old)
-            os.rename(partial, folder)
+            put(partial, folder)
             force_to_disk(folder.parent)
-        except BaseException:
-            if old.exists() and not folder.exists():
-                os.rename(old, folder)
-            raise
         finally:
+            # after an exchange this is what had the name before
             shutil.rmtree(partial, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         if error.errno is None:  # not the system's: the Hub's, for example
             raise
         raise cannot_write(folder, error) from error
+
+
+def put(partial: Path, folder: Path) -> None:
+    """Give a folder its name. What has the name takes the other in the same moment, on Linux."""
+    while failure := exchange(partial, folder):
+        if failure != errno.ENOENT:  # names cannot be exchanged here
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            os.rename(partial, folder)
+            return
+        except OSError as error:
+            # another writer was first
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+
+
+def exchange(one: Path, other: Path) -> int:
+    """Exchange two names at once; the number of the system's error, 0 for none."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return errno.ENOENT if not other.exists() else errno.ENOSYS
+    here, both = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    done: int = call(here, os.fsencode(one), here, os.fsencode(other), both)
+    return 0 if done == 0 else ctypes.get_errno()
 
 
 def refuse_existing(folder: Path) -> None:

@@ -45,13 +45,13 @@ class HostLayer(GradientCheckpointingLayer):
     """A layer of a host, with its own modules under their own names, around an encoding."""
 
     def __init__(
-        self, host: "type[Host]", layer: nn.Module, index: int, window: int | None
+        self, host: "type[Host]", layer: nn.Module | None, index: int, window: int | None
     ) -> None:
         super().__init__()
         self.host = host
         self.index = index
         self.window = window
-        for name, module in layer.named_children():
+        for name, module in [] if layer is None else layer.named_children():
             self.add_module(name, module)
 
     def forward(
@@ -63,7 +63,10 @@ class HostLayer(GradientCheckpointingLayer):
         backend: str,
         past_key_values: Cache | None = None,
     ) -> tuple[Tensor, Any]:
-        """One layer up: hidden states (B, S, dim) and the encoding's state, which may be moving."""
+        """Hidden states (B, S, dim) and the encoding's state, one layer up; both may be trained.
+
+        Without `past_key_values` the layer remembers nothing of earlier calls.
+        """
         memory: Memory
         # made here, so that recomputing the layer for its gradients does not remember twice
         memory = (
@@ -86,6 +89,7 @@ class Host:
         lora_targets: the attention's projections, as PEFT is given them.
         left_out: parts of the stock model that an encoding takes the place of.
         defaults: settings that differ from the stock defaults where nobody says otherwise.
+        refused: arguments that the stock model heeds, and why this one does not.
         rotary: whether the stock model has RoPE.
     """
 
@@ -102,6 +106,7 @@ class Host:
     lora_targets: ClassVar[tuple[str, ...]]
     left_out: ClassVar[tuple[str, ...]] = ()
     defaults: ClassVar[dict[str, Any]] = {}
+    refused: ClassVar[dict[str, str]] = {}
     rotary: ClassVar[bool] = True
 
     @classmethod
@@ -186,7 +191,7 @@ class Host:
         memory: Memory,
         backend: str,
     ) -> tuple[Tensor, Any]:
-        """One layer up."""
+        """X (B, S, dim) and the encoding's state, through attention and MLP."""
         attention = getattr(layer, cls.attention)
         normed = getattr(layer, cls.attention_norm)(x)
         out, state = attend(
@@ -283,6 +288,7 @@ class Gpt2(Host):
     lora_targets = ("c_attn",)
     left_out = ("wpe",)
     defaults: ClassVar[dict[str, Any]] = {"attn_pdrop": 0.0}
+    refused: ClassVar[dict[str, str]] = {"token_type_ids": "only GPT-2 itself embeds them"}
     rotary = False
 
     @classmethod
@@ -393,7 +399,7 @@ class OwnLayer(HostLayer):
     """A block of a `Decoder`."""
 
     def __init__(self, host: type[Host], block: nn.Module, index: int, window: int | None) -> None:
-        super().__init__(host, nn.Module(), index, window)
+        super().__init__(host, None, index, window)
         self.block = block
 
 

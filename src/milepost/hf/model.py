@@ -5,6 +5,7 @@
 A layer is the host's modules around our encoding.
 """
 
+from functools import wraps
 from typing import Any, ClassVar, NoReturn, cast
 
 import torch
@@ -22,7 +23,7 @@ from milepost.hf import kernels
 from milepost.hf.cache import prepare
 from milepost.hf.config import MilepostConfig
 from milepost.hf.hosts import HOSTS, Host, HostLayer, OwnLayer
-from milepost.hf.positions import positions
+from milepost.hf.positions import check_continues, positions
 
 INITIALISED = "_is_hf_initialized"
 """By which transformers knows of a module that it need not draw weights for."""
@@ -126,6 +127,9 @@ class MilepostModel(MilepostPreTrainedModel):
         """Build the model, around the modules of a stock model without its head if one is given."""
         super().__init__(config)
         self.host = HOSTS[config.host]
+        # what from_pretrained sets comes after the configuration's own checks
+        self.host.check(config.host_config)
+        refuse({"output_attentions": config.output_attentions}, REFUSED)
         for name, module in self.host.build(config, stock).items():
             self.add_module(name, module)
         if stock is not None or config.host == "milepost_decoder":
@@ -142,7 +146,7 @@ class MilepostModel(MilepostPreTrainedModel):
         self.post_init()
 
     def fresh_encoding(self) -> nn.Module:
-        """The encoding as it is at the start."""
+        """The encoding as it is at the start, until loading is done."""
         if not self.built_on_meta:
             return self.encoding
         if "_fresh" not in self.__dict__:
@@ -184,7 +188,7 @@ class MilepostModel(MilepostPreTrainedModel):
         Raises:
             UsageError: a mask, position ids or a cache that would be read as something else.
         """
-        refuse(kwargs)
+        refuse(kwargs, {**REFUSED, **self.host.refused})
         if (input_ids is None) == (inputs_embeds is None):
             raise UsageError("give input_ids or inputs_embeds, one of the two")
         if inputs_embeds is None:
@@ -196,8 +200,9 @@ class MilepostModel(MilepostPreTrainedModel):
             prepare(past_key_values, self.config.num_hidden_layers)
             first = int(past_key_values.get_seq_length())
         B, S, _ = inputs_embeds.shape
-        at = positions(B, S, first, inputs_embeds.device, attention_mask, position_ids)
-        check_packed(past_key_values, attention_mask is None and at.start is not None)
+        at, packed = positions(B, S, first, inputs_embeds.device, attention_mask, position_ids)
+        if past_key_values is not None:
+            remember(past_key_values.layers[0], at, B, packed, attention_mask)
         backend = kernels.BACKENDS[self.config._attn_implementation]
         x, state = self.encoding.begin(self.host.embed(self, inputs_embeds, at), at)
         x = self.host.dropout(self, x)
@@ -210,16 +215,24 @@ class MilepostModel(MilepostPreTrainedModel):
         )
 
 
-def check_packed(cache: Any, packed: bool) -> None:
-    """A `UsageError` where a cache holds packed documents; remember it if it does from now on."""
-    if cache is None:
-        return
-    if cache.layers[0].packed:
+def remember(layer: Any, at: Positions, batch: int, packed: bool, mask: Tensor | None) -> None:
+    """Check that a call goes on from what a cache holds, and note how it ends.
+
+    Args:
+        layer: the cache's first.
+        at: where the call's tokens stand.
+        batch: B.
+        packed: whether they are packed documents.
+        mask: the attention mask as given.
+    """
+    if layer.packed:
         raise UsageError(
             "past_key_values holds packed documents, none of which can be continued: give each "
             "document its own row, padded at the left"
         )
-    cache.layers[0].packed = packed
+    check_continues(at.index, batch, at.first, layer.last, mask)
+    layer.packed = packed
+    layer.last = at.index[..., -1].expand(batch)
 
 
 REFUSED = {
@@ -228,12 +241,14 @@ REFUSED = {
     "seq_idx": "packed documents are told by position_ids",
     "block_table": "paged attention would leave the encoding out",
     "position_bias": "the encoding makes its own bias",
+    "head_mask": "the ops weigh all heads alike",
+    "encoder_hidden_states": "there is no attention to an encoder",
 }
 
 
-def refuse(kwargs: dict[str, Any]) -> None:
+def refuse(kwargs: dict[str, Any], refused: dict[str, str]) -> None:
     """A `UsageError` for an argument that another model would heed and this one cannot."""
-    for name, reason in REFUSED.items():
+    for name, reason in refused.items():
         if kwargs.get(name) is not None and kwargs[name] is not False:
             raise UsageError(f"{name} is not supported, for {reason}: leave it out")
 
@@ -259,6 +274,21 @@ class MilepostForCausalLM(MilepostPreTrainedModel, GenerationMixin):
             setattr(self.lm_head, INITIALISED, True)
         self._tied_weights_keys = {"lm_head.weight": f"model.{self.model.host.embedding}.weight"}
         self.post_init()
+
+    @wraps(GenerationMixin.prepare_inputs_for_generation)
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As transformers does it; a prompt that is padded at its right is refused at once."""
+        cache, mask = kwargs.get("past_key_values"), kwargs.get("attention_mask")
+        begins = cache is None or not int(cache.get_seq_length())
+        if begins and isinstance(mask, Tensor) and mask.ndim == 2:
+            padded = (mask[:, -1] == 0) & (mask != 0).any(-1)
+            if bool(padded.any()):
+                raise UsageError(
+                    f"prompts must end with a token, got one that is padded at the right, in row "
+                    f"{int(padded.nonzero()[0])}: pad at the left (tokenizer.padding_side = 'left')"
+                )
+        prepared: dict[str, Any] = super().prepare_inputs_for_generation(*args, **kwargs)
+        return prepared
 
     @can_return_tuple
     def forward(

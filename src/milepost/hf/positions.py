@@ -8,6 +8,7 @@ not.
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from milepost.encoding import Positions
 from milepost.errors import UsageError
@@ -20,8 +21,8 @@ def positions(
     device: torch.device,
     attention_mask: Tensor | None,
     position_ids: Tensor | None,
-) -> Positions:
-    """Where the tokens of a call stand.
+) -> tuple[Positions, bool]:
+    """Where the tokens of a call stand, and whether they are packed documents.
 
     Args:
         batch: rows of this call.
@@ -32,26 +33,26 @@ def positions(
         position_ids: (batch or 1, length), or None to count from each row's first real token.
 
     Raises:
-        UsageError: a mask of another shape or with gaps, or position ids with gaps.
+        UsageError: a mask of another shape or with gaps, or position ids with gaps. Where
+            torch.compile traces, values are checked in the graph, and the error is a RuntimeError.
     """
     column = torch.arange(first, first + length, device=device)
     padding = left_padding(batch, length, first, attention_mask)
     start = None if padding is None else padding[:, None].expand(batch, length)
     if position_ids is None:
         index = column if padding is None else (column - padding[:, None]).clamp(min=0)
-        return Positions(index, first, length, start)
+        return Positions(index, first, length, start), False
     index = check_ids(batch, length, position_ids)
+    begins = documents(index, column, first, padding)
+    if begins is not None:
+        of_document = torch.where(begins, column, first).cummax(dim=-1).values
+        of_document = of_document.expand(batch, length)
+        start = of_document if start is None else torch.maximum(start, of_document)
     beyond = 0
-    if not torch.compiler.is_compiling():
-        begins = documents(index, first, padding)
-        if begins is not None:
-            start_of = (
-                torch.where(begins, column, first).cummax(dim=-1).values.expand(batch, length)
-            )
-            start = start_of if start is None else torch.maximum(start, start_of)
-        if length > 1 or device.type == "cpu":  # a GPU would be waited for at every step
-            beyond = int(index.max()) + 1
-    return Positions(index, first, length, start, beyond)
+    # a GPU would be waited for at every step, and torch.compile knows no values
+    if not torch.compiler.is_compiling() and (length > 1 or device.type == "cpu"):
+        beyond = int(index.max()) + 1
+    return Positions(index, first, length, start, beyond), begins is not None
 
 
 def left_padding(batch: int, length: int, first: int, mask: Tensor | None) -> Tensor | None:
@@ -70,23 +71,26 @@ def left_padding(batch: int, length: int, first: int, mask: Tensor | None) -> Te
             f"({batch}, {first + length}), got {tuple(mask.shape)}"
         )
     real = mask != 0
-    if torch.compiler.is_compiling():
-        return (real.cumsum(-1) == 0).sum(-1)
-    if bool(real.all()):
+    compiling = torch.compiler.is_compiling()
+    if not compiling and bool(real.all()):
         return None
     left = (real.cumsum(-1) == 0).sum(-1)
     right = (real.flip(-1).cumsum(-1) == 0).sum(-1)
     span = real.shape[1] - left - right
-    whole = (real.sum(-1) == span) | (span <= 0)
+    whole = real.sum(-1) == span
     if first:
-        whole = whole & (right == 0)
+        whole = whole & (right == 0)  # what is padded at its right cannot be continued
+    whole = whole | (span <= 0)
+    problem = (
+        "attention_mask must have its padding at the left of a row, or at the right of one that "
+        "nothing follows, got zeros between ones, or new tokens that are padding{}: pad prompts at "
+        "the left (tokenizer.padding_side = 'left')"
+    )
+    if compiling:
+        torch._assert_async(whole.all(), problem.format(""))
+        return left
     if not bool(whole.all()):
-        row = int((~whole).nonzero()[0])
-        raise UsageError(
-            f"attention_mask must have its padding at the left of a row, or at the right of one "
-            f"that nothing follows, got zeros between ones, or new tokens that are padding, in row "
-            f"{row}: pad prompts at the left (tokenizer.padding_side = 'left')"
-        )
+        raise UsageError(problem.format(f", in row {int((~whole).nonzero()[0])}"))
     return left if bool(left.any()) else None
 
 
@@ -102,31 +106,67 @@ def check_ids(batch: int, length: int, ids: Tensor) -> Tensor:
     return ids[0] if ids.shape[0] == 1 else ids
 
 
-def documents(index: Tensor, first: int, padding: Tensor | None) -> Tensor | None:
+JUMP = (
+    "position_ids must go up by one within a document and begin anew with the next, got a jump "
+    "upwards: a gap could be a document's border or not. Number a packed document from 0, or leave "
+    "gaps to the encoding 'randomized'"
+)
+LATE = (
+    "position_ids must go up by one where tokens are cached, got a document that begins anew: give "
+    "packed documents in one call, without past_key_values"
+)
+
+
+def documents(index: Tensor, column: Tensor, first: int, padding: Tensor | None) -> Tensor | None:
     """Where a packed document begins, of the shape of `index`; None where all are in one."""
     if index.shape[-1] < 2:
         return None
+    compiling = torch.compiler.is_compiling()
     step = index.diff(dim=-1)
-    if bool((step == 1).all()):
+    if not compiling and bool((step == 1).all()):
         return None
-    begins = torch.zeros_like(index, dtype=torch.bool)
-    begins[..., 1:] = step < 1
     if padding is not None:
         # of padding the ids mean nothing
-        column = torch.arange(first, first + index.shape[-1], device=index.device)
-        inside = column[1:] > padding[:, None]
-        step = torch.where(inside, step.expand(inside.shape), 1)
-        begins = begins.expand(inside.shape[0], -1).clone()
-        begins[:, 1:] &= inside
+        step = torch.where(column[1:] > padding[:, None], step, 1)
+    begins = F.pad(step < 1, (1, 0))
+    if compiling:
+        torch._assert_async((step <= 1).all(), JUMP)
+        if first:
+            torch._assert_async((~begins).all(), LATE)
+        return begins
     if bool((step > 1).any()):
+        raise UsageError(JUMP)
+    if not bool(begins.any()):
+        return None
+    if first:
+        raise UsageError(LATE)
+    return begins
+
+
+def check_continues(
+    index: Tensor, batch: int, first: int, last: Tensor | None, mask: Tensor | None
+) -> None:
+    """A `UsageError` unless position ids go on from those of the cached tokens.
+
+    Args:
+        index: (S,) or (B, S), of the new tokens.
+        batch: B.
+        first: how many tokens are cached.
+        last: (B,), the index of each row's last cached token.
+        mask: as given; a row that has had nothing but padding may begin anywhere.
+    """
+    if last is None or not first or torch.compiler.is_compiling():
+        return
+    if index.shape[-1] == 1 and index.device.type != "cpu":
+        return  # a GPU would be waited for at every step
+    begins = index[..., 0].expand(batch)
+    wrong = begins != last + 1
+    if mask is not None:
+        wrong = wrong & (mask[:, :first] != 0).any(-1)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
         raise UsageError(
-            "position_ids must go up by one within a document and begin anew with the next, got a "
-            "jump upwards: a gap could be a document's border or not. Number a packed document "
-            "from 0, or leave gaps to the encoding 'randomized'"
+            f"position_ids must go on from the cached tokens, whose last is {int(last[row])} in "
+            f"row {row}, got {int(begins[row])}: number new tokens from there on, or begin a new "
+            f"cache"
         )
-    if first and bool(begins.any()):
-        raise UsageError(
-            "position_ids must go up by one where tokens are cached, got a document that begins "
-            "anew: give packed documents in one call, without past_key_values"
-        )
-    return begins if bool(begins.any()) else None

@@ -33,8 +33,8 @@ from milepost.hf.model import MilepostForCausalLM
 BESIDE_ROPE: dict[str, tuple[str, dict[str, Any]]] = {
     "cope": ("cope+rope", {}),
     "cope+rope": ("cope+rope", {}),
-    "fox": ("fox+rope", {"strength": 0.0}),
-    "fox+rope": ("fox+rope", {"strength": 0.0}),
+    "fox": ("fox+rope", {"strength": 0.0, "bias": 5.0}),
+    "fox+rope": ("fox+rope", {"strength": 0.0, "bias": 5.0}),
     "tape": ("tape", {}),
     "rope": ("rope", {}),
     "shifted-sparse": ("shifted-sparse", {}),
@@ -45,11 +45,14 @@ BESIDE_A_TABLE: dict[str, tuple[str, dict[str, Any]]] = {
     "cope": ("cope", {}),
     "cope-mlp": ("cope-mlp", {}),
     "cope-alibi": ("cope-alibi", {"slopes": "learned"}),
-    "fox": ("fox", {"strength": 0.0}),
+    "fox": ("fox", {"strength": 0.0, "bias": 5.0}),
     "tape": ("tape", {"initial": "identity"}),
     "none": ("none", {}),
 }
-"""The same beside a host's table of positions."""
+"""The same beside a host's table of positions, or beside none."""
+
+BESIDE = {"rope": BESIDE_ROPE, "table": BESIDE_A_TABLE, "none": BESIDE_A_TABLE}
+"""By what the host knows positions by."""
 
 SCALINGS = ("yarn", "rope-linear", "rope-ntk")
 """Other angles in place of the host's RoPE: no parameters, but not the same model."""
@@ -153,6 +156,12 @@ def retrofit(
         DifferentStartWarning: the model is not at first the one that it was, and by how much.
     """
     kernels = loading.pop("attn_implementation", None)  # ours, not the stock model's
+    if not isinstance(checkpoint_or_model, PreTrainedModel | str | PathLike):
+        raise UsageError(
+            f"checkpoint_or_model must be a checkpoint's folder or name, or a model of "
+            f"transformers, got {type(checkpoint_or_model).__name__}: of a PEFT model give "
+            f"merge_and_unload()"
+        )
     if isinstance(checkpoint_or_model, PreTrainedModel):
         if loading:
             raise UsageError(f"{', '.join(loading)}: only for a checkpoint, got a model: leave out")
@@ -175,9 +184,10 @@ def retrofit(
     model = put_into(stock, config)
     model.start = None
     if probe:
-        tokens = torch.randint(config.vocab_size, (1, probe), generator=torch.Generator())
-        model.start = compare(model, stock, tokens.to(model.device))
-        warn_if_different(model.start, config, model.dtype)
+        tokens = random_tokens(stock.config, probe).to(model.device)
+        model.start = compare(model, stock, tokens)
+        if model.start.divergence > rounding(model.dtype):
+            warn_of_difference(model.start, config.encoding, equal_starts(stock.config))
     return model
 
 
@@ -190,6 +200,17 @@ def put_into(stock: PreTrainedModel, config: MilepostConfig) -> MilepostForCausa
     return model.train(stock.training)
 
 
+def random_tokens(config: PreTrainedConfig, count: int = PROBE) -> Tensor:
+    """(1, count) tokens, or as many as the model takes."""
+    shape = (1, min(count, config.max_position_embeddings))
+    return torch.randint(config.vocab_size, shape, generator=torch.Generator())
+
+
+def equal_starts(stock: PreTrainedConfig) -> tuple[str, ...]:
+    """The encodings that can be put into a model without changing it at the start."""
+    return tuple(BESIDE[host_of(stock)[1]])
+
+
 def rounding(dtype: torch.dtype) -> float:
     """The divergence, in nats, that two ways of computing the same model may have.
 
@@ -198,20 +219,17 @@ def rounding(dtype: torch.dtype) -> float:
     return max(1e-9, (8 * torch.finfo(dtype).eps) ** 2)
 
 
-def warn_if_different(start: Difference, config: MilepostConfig, dtype: torch.dtype) -> None:
-    """Say by how much a model differs from what it was, if it does."""
-    if start.divergence > rounding(dtype):
-        equal = BESIDE_ROPE if HOSTS[config.host].rotary else BESIDE_A_TABLE
-        warnings.warn(
-            f"with {config.encoding!r} in place the model is not at first what it was: on "
-            f"{start.tokens} random tokens logits differ by up to {start.logits:.3g} (of "
-            f"{start.largest:.3g}), the next-token distribution by {start.divergence:.3g} nats, "
-            f"and {1 - start.agreement:.0%} of the likeliest tokens are others. Train all of it, "
-            f"not the addition alone, or take an encoding that starts equal, with "
-            f"keep_rope=True: {', '.join(equal)}",
-            DifferentStartWarning,
-            stacklevel=3,
-        )
+def warn_of_difference(start: Difference, encoding: str, equal: tuple[str, ...]) -> None:
+    """Say by how much a model differs from what it was."""
+    warnings.warn(
+        f"with {encoding!r} in place the model is not at first what it was: on {start.tokens} "
+        f"random tokens logits differ by up to {start.logits:.3g} (of {start.largest:.3g}), the "
+        f"next-token distribution by {start.divergence:.3g} nats, and {1 - start.agreement:.0%} of "
+        f"the likeliest tokens are others. Train all of it, not the addition alone, or take an "
+        f"encoding that starts equal, with its own options and keep_rope=True: {', '.join(equal)}",
+        DifferentStartWarning,
+        stacklevel=3,
+    )
 
 
 def plan(
@@ -225,8 +243,10 @@ def plan(
     chosen: Mapping[str, Any] = options
     if encoding in SCALINGS and positions == "rope":
         chosen = {**scaled(encoding, host_config, options), **options}
-    elif keep_rope and positions != "none":
-        known = BESIDE_ROPE if positions == "rope" else BESIDE_A_TABLE
+    elif positions == "none":
+        chosen = {**BESIDE[positions].get(encoding, (encoding, {}))[1], **options}
+    elif keep_rope:
+        known = BESIDE[positions]
         kept = {"rope": "RoPE", "table": "table of positions"}[positions]
         if encoding not in known:
             raise UsageError(
@@ -235,7 +255,9 @@ def plan(
                 f"the {kept} and makes it another model at the start"
             )
         encoding, needed = known[encoding]
-        chosen = {**needed, **options}
+        # a Milepost model may turn by angles of its own
+        turned = Rope.own(getattr(stock, "encoding_options", None) or {})
+        chosen = {**needed, **turned, **options}
     return MilepostConfig(
         host_config=host_config,
         encoding=encoding,

@@ -1,4 +1,4 @@
-"""A pretrained model's own RoPE, to the bit: its base, its scaling, its precision."""
+"""A pretrained model's own RoPE: its base, its scaling, and its angles to the bit."""
 
 from typing import Any
 
@@ -44,11 +44,11 @@ class HostRope(Rope):
     def angles(self, device: torch.device) -> tuple[Tensor, float]:
         """θ_f in radians per token, (D/2,), fp32, and the factor on cos and sin."""
         if self.kind != "default":
-            frequencies, factor = ROPE_INIT_FUNCTIONS[self.kind](self.config, device)
-            return frequencies.float(), factor
-        D = self.host.head_dim
-        exponent = torch.arange(0, D, 2, dtype=torch.float32, device=device) / D
-        return 1.0 / self.base**exponent, 1.0
+            frequencies, factor = ROPE_INIT_FUNCTIONS[self.kind](self.config)
+            return frequencies.float().to(device), factor
+        # on the CPU, where transformers makes them: another device may round otherwise
+        exponent = torch.arange(0, self.host.head_dim, 2).float() / self.host.head_dim
+        return (1.0 / self.base**exponent).to(device), 1.0
 
     def begin(self, x: Tensor, positions: Positions) -> tuple[Tensor, Any]:
         """The state is (cos, sin), made once for all layers."""

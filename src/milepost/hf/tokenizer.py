@@ -23,7 +23,11 @@ def of_task(task: Task) -> PreTrainedTokenizerFast:
     """The tokenizer whose ids are the task's."""
     backend = bytewise() if task.vocab == BYTES else wordwise(task.vocab)
     # names such as "." stand alone: nothing may be moved up to the word before
-    return PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+    )
 
 
 def wordwise(names: tuple[str, ...]) -> Tokenizer:

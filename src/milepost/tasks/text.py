@@ -104,6 +104,12 @@ class Text(Task):
     def draw_from(self, split: str, rng: np.random.Generator, size: int) -> Batch:
         """Draw windows of the split's documents."""
         text = self._bytes(split)
+        if not len(text):
+            raise UsageError(
+                f"setting 'corpus' of the text task: expected documents of every split, got "
+                f"{self.corpus} without any for {split}, as it is small or has few files; give "
+                f"more documents, or a folder with train, validation and test"
+            )
         if len(text) < self.length:
             raise UsageError(
                 f"setting 'length' of the text task: expected at most {len(text)}, the bytes of "
