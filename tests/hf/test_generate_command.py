@@ -8,10 +8,12 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from milepost import cli, tasks
+from milepost.commands.generate import Printer
 from milepost.evaluate import load_run
 from milepost.generate import generate
 from milepost.hf import convert
 from milepost.hf.tokenizer import of_task
+from milepost.tasks.text import Text
 from milepost.training import checkpoint, rundir
 from milepost.training.checkpoint import Counters
 from milepost.training.loop import build_model
@@ -124,14 +126,35 @@ def likelihood(run, continuation):
 
 
 def test_the_text_appears_as_it_is_made(run, monkeypatch):
-    """Each token is on standard output before the model is called for the one after the next."""
+    """Each token is on standard output before the model is called for the next."""
     model, tokenizer = convert.load(run, device="cpu")
     out, seen = io.StringIO(), []
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(convert, "load", lambda *_, **__: (model, tokenizer))
     model.register_forward_pre_hook(lambda *_: seen.append(len(out.getvalue().split())))
     assert cli.main(["generate", str(run), "--prompt", PROMPT, "--max-new-tokens", "6"]) == 0
-    assert seen == [0, 0, 1, 2, 3, 4]
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_character_appears_when_its_bytes_are_whole(capsys):
+    printer = Printer(of_task(Text()))
+    printer.put(torch.tensor([[65]]))
+    shown = []
+    for byte in "né→z".encode() + b"\xff":
+        printer.put(torch.tensor([byte]))
+        shown.append(capsys.readouterr().out)
+    printer.end()
+    assert shown == ["n", "", "é", "", "", "→", "z", ""]
+    assert capsys.readouterr().out == "\ufffd\n"
+
+
+def test_what_was_written_before_an_error_is_printed(tmp_path, capsys):
+    run = write_run(tmp_path / "run", "flip-flop", "absolute", length=8)
+    status = cli.main(["generate", str(run), "--prompt", PROMPT, "--max-new-tokens", "999"])
+    printed = capsys.readouterr()
+    assert status == 2
+    assert "absolute positions were built for" in printed.err
+    assert len(printed.out.split()) > 2
 
 
 def test_bytes(tmp_path, capsys):

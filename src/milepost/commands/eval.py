@@ -52,8 +52,10 @@ def run(arguments: Arguments) -> int:
         if value is not None and value < least:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} must be at least {least}, got {value}: give another")
-    if arguments.out is not None and arguments.out.is_dir():
-        raise UsageError(f"--out {arguments.out} is a folder: name a file in it")
+    if arguments.out is not None and arguments.out.exists():
+        raise UsageError(f"--out {arguments.out} exists already: name a file that does not")
+    if not arguments.directory.is_dir():
+        raise UsageError(f"there is no folder {arguments.directory}: check the path")
 
     from milepost.commands.convert import converter
 

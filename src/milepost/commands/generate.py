@@ -51,6 +51,8 @@ class Arguments:
 def run(arguments: Arguments) -> int:
     """Write on, with the speed on standard error."""
     check(arguments)
+    if not arguments.directory.is_dir():
+        raise UsageError(f"there is no folder {arguments.directory}: check the path")
     text = prompt(arguments)
     from milepost.commands.convert import converter
 
@@ -110,7 +112,6 @@ def prompt(arguments: Arguments) -> str:
 def write(model: Any, tokenizer: Any, text: str, arguments: Arguments) -> None:
     """Print what the model adds to the text."""
     import torch
-    from transformers import TextStreamer
 
     from milepost.hf.tokenizer import encode
     from milepost.training.device import randomness_of
@@ -119,17 +120,20 @@ def write(model: Any, tokenizer: Any, text: str, arguments: Arguments) -> None:
     if not ids:
         raise UsageError("the text must have at least one token, got none: give one to begin with")
     tokens = torch.tensor([ids], device=model.device)
-    streamer = None
-    if arguments.beams == 1:
-        streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    streamer = Printer(tokenizer) if arguments.beams == 1 else None
     begun = time.perf_counter()
     with randomness_of(arguments.seed, model.device):
-        out = model.generate(
-            tokens,
-            attention_mask=torch.ones_like(tokens),
-            generation_config=settings(model, arguments),
-            streamer=streamer,
-        )
+        try:
+            out = model.generate(
+                tokens,
+                attention_mask=torch.ones_like(tokens),
+                generation_config=settings(model, arguments),
+                streamer=streamer,
+            )
+        except BaseException:
+            if streamer is not None:
+                streamer.end()
+            raise
     seconds = time.perf_counter() - begun
     new = out[0, len(ids) :]
     if streamer is None:
@@ -140,6 +144,39 @@ def write(model: Any, tokenizer: Any, text: str, arguments: Arguments) -> None:
         f"{len(new) / seconds:.1f} tokens per second",
         file=sys.stderr,
     )
+
+
+class Printer:
+    """Prints what a model writes as soon as its characters are whole.
+
+    transformers' own waits for the end of a word, which text in bytes or without spaces may not
+    have.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.tokens: list[int] | None = None
+        self.printed = 0
+
+    def put(self, tokens: Any) -> None:
+        """Take the prompt first, and then one token after another."""
+        if self.tokens is None:
+            self.tokens = []
+            return
+        self.tokens += tokens.flatten().tolist()
+        self._print(final=False)
+
+    def end(self) -> None:
+        """Print what is left, whole or not."""
+        if self.tokens is not None:
+            self._print(final=True)
+        self.tokens = None
+
+    def _print(self, final: bool) -> None:
+        text = self.tokenizer.decode(self.tokens, skip_special_tokens=True)
+        if final or not text.endswith("\ufffd"):  # the bytes so far are not yet a character
+            print(text[self.printed :], end="\n" if final else "", flush=True)
+            self.printed = len(text)
 
 
 def settings(model: Any, arguments: Arguments) -> Any:

@@ -53,11 +53,12 @@ def run(arguments: Arguments) -> int:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from milepost.commands.pairs import pairs
-    from milepost.hf import compare, retrofit
+    from milepost.hf import retrofit
     from milepost.hf.folders import refuse_existing, written_whole
-    from milepost.hf.retrofit import equal_starts, plan, random_tokens
+    from milepost.hf.retrofit import difference, equal_starts, plan, random_tokens, refuse_run
 
     refuse_existing(arguments.out)
+    refuse_run(Path(arguments.checkpoint))
     options = pairs("encoding-options", arguments.encoding_options)
     keep_rope = not arguments.drop_rope
     dtype = {} if arguments.dtype is None else {"dtype": arguments.dtype}
@@ -82,7 +83,7 @@ def run(arguments: Arguments) -> int:
         original, arguments.encoding, encoding_options=options, keep_rope=keep_rope, probe=0
     )
     model.config.made_from = arguments.checkpoint
-    start = compare(model, original, tokens[:, : original.config.max_position_embeddings])
+    start = difference(model, original, tokens[:, : original.config.max_position_embeddings])
     with written_whole(arguments.out) as partial:
         model.save_pretrained(partial)
         if tokenizer is not None:

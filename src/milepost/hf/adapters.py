@@ -233,7 +233,10 @@ def with_lora(
 
 def with_peft(model: MilepostForCausalLM, config: Any) -> "PeftModel":
     """PEFT around a model."""
-    around: PeftModel = peft().get_peft_model(model, config)
+    with warnings.catch_warnings():
+        # PEFT asks transformers by a name that it has replaced
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        around: PeftModel = peft().get_peft_model(model, config)
     around.peft_config["default"].base_model_name_or_path = base_for_peft(model)
     return around
 
@@ -387,6 +390,12 @@ def load_adapter(
     """
     folder = Path(folder)
     if not (folder / RECORD).is_file():
+        if (folder / LORA_CONFIG).is_file():
+            raise UsageError(
+                f"{folder} was written by PEFT or by Trainer, which know no encoding's settings: "
+                f"make the model again with retrofit(...), put it on with "
+                f"peft.PeftModel.from_pretrained(model, {str(folder)!r}), and save_adapter then"
+            )
         raise UsageError(
             f"{folder} is not an adapter of Milepost's, {RECORD} is missing: give a folder that "
             f"save_adapter wrote"

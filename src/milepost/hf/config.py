@@ -9,17 +9,16 @@ one.
 
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from milepost import encoding as encodings
 from milepost.errors import UsageError, unknown
 from milepost.model import Config
 
-OWN = ("encoding", "encoding_options", "position_table", "host", "host_config")
+OWN = ("encoding", "encoding_options", "position_table", "made_from", "host", "host_config")
 
 
 @strict
@@ -123,8 +122,9 @@ class MilepostConfig(PreTrainedConfig):
             defaults = HOSTS[kind.model_type].defaults if given is None else {}
             settings = kind(**{**defaults, **values, **of_host})
         HOSTS[kind.model_type].check(settings)
-        for name in set(kwargs) - OF_THE_BASE:
-            if get_close_matches(name, {*OWN, *known}, n=1, cutoff=0.7):
+        of_generation = GenerationConfig._get_default_generation_params()
+        for name in set(kwargs) - OF_THE_BASE - set(of_generation):
+            if not name.startswith("_"):
                 raise unknown("argument of MilepostConfig", name, {*OWN, *known})
         super().__post_init__(**kwargs)
         self.encoding_options = dict(self.encoding_options or {})
@@ -177,7 +177,18 @@ class MilepostConfig(PreTrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
 
-OF_THE_BASE = {"num_labels", "torch_dtype", "name_or_path", "attn_implementation"}
+OF_THE_BASE = {
+    "attn_implementation",
+    "auto_map",
+    "experts_implementation",
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "output_attentions",
+    "per_layer_config",
+    "quantization_config",
+    "torch_dtype",
+}
 """Arguments of any configuration that are not among its fields."""
 
 ROPE = {"rope_theta", "rope_scaling"}

@@ -47,6 +47,12 @@ def kind(folder: Path) -> Kind:
     """
     if (folder / rundir.CHECKPOINT).exists():
         return "run"
+    if (folder / "milepost" / "adapter.json").exists():
+        raise UsageError(
+            f"{folder} is an adapter: in Python, "
+            f"merge(load_adapter(None, {str(folder)!r})).save_pretrained(...) of milepost.hf makes "
+            f"a model of it; put the tokenizer of its base beside it"
+        )
     config = folder / "config.json"
     if config.exists():
         values = read_json(config)

@@ -89,14 +89,20 @@ def evaluate(
             batch_size=batch_size,
             max_length=max_length,
         )
-        results: dict[str, Any] = simple_evaluate(
-            wrapped,
-            tasks=list(tasks),
-            task_manager=manager,
-            apply_chat_template=apply_chat_template,
-            batch_size=batch_size,
-            **options,
-        )
+        try:
+            results: dict[str, Any] = simple_evaluate(
+                wrapped,
+                tasks=list(tasks),
+                task_manager=manager,
+                apply_chat_template=apply_chat_template,
+                batch_size=batch_size,
+                **options,
+            )
+        except ConnectionError as error:
+            raise UsageError(
+                f"a task's data could not be downloaded ({str(error).splitlines()[0]}): connect, "
+                f"or take a task whose data is on this machine"
+            ) from error
     return results
 
 

@@ -112,6 +112,12 @@ class Host:
     @classmethod
     def check(cls, config: Any) -> None:
         """A `UsageError` for a feature of the host that we would get wrong."""
+        heads, key_heads = config.num_attention_heads, getattr(config, "num_key_value_heads", None)
+        if key_heads and heads % key_heads:
+            raise UsageError(
+                f"num_key_value_heads must divide num_attention_heads, got {key_heads} (a default, "
+                f"if you did not give it) and {heads}: give one of the divisors of {heads}"
+            )
         if getattr(config, "attention_dropout", 0):
             raise UsageError(
                 f"the ops drop no attention weights, got a host with attention_dropout = "

@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 
 from milepost import encoding as encodings
 from milepost.encodings.rope import Rope
-from milepost.errors import UsageError, unknown
+from milepost.errors import UsageError
 from milepost.hf.config import MilepostConfig
 from milepost.hf.hosts import HOSTS
 from milepost.hf.model import MilepostForCausalLM
@@ -89,7 +90,23 @@ class Difference:
 
 
 def compare(model: nn.Module, original: nn.Module, tokens: Tensor) -> Difference:
-    """How far `model` is from `original` on tokens (B, S); both are called with `input_ids`."""
+    """How far `model` is from `original` on tokens (B, S); both are called with `input_ids`.
+
+    Raises:
+        UsageError: the two share weights, as a model and the one that `retrofit` took over do: what
+            was trained in one would have changed the other.
+    """
+    shared = {p.data_ptr() for p in original.parameters() if p.numel()}
+    if any(p.data_ptr() in shared for p in model.parameters() if p.numel()):
+        raise UsageError(
+            "model and original share their weights, so that what was trained in one is in both: "
+            "load the original again, or give copy.deepcopy(original) to retrofit"
+        )
+    return difference(model, original, tokens)
+
+
+def difference(model: nn.Module, original: nn.Module, tokens: Tensor) -> Difference:
+    """What `compare` returns, also of two models that share their weights."""
     with torch.inference_mode(), evaluating(model), evaluating(original):
         found = model(input_ids=tokens, use_cache=False).logits.double()
         expected = original(input_ids=tokens, use_cache=False).logits.double()
@@ -169,9 +186,10 @@ def retrofit(
     else:
         name = str(checkpoint_or_model)
         asked = {key: loading[key] for key in OF_THE_HUB if key in loading}
+        refuse_run(Path(name))
         kind = AutoConfig.from_pretrained(name, **asked).model_type
         if kind not in HOSTS and kind != MilepostConfig.model_type:
-            raise unknown("host", kind, HOSTS)
+            raise no_host(kind)
         stock = AutoModelForCausalLM.from_pretrained(name, **loading)
     if stock.get_output_embeddings() is None:
         raise UsageError(
@@ -185,10 +203,28 @@ def retrofit(
     model.start = None
     if probe:
         tokens = random_tokens(stock.config, probe).to(model.device)
-        model.start = compare(model, stock, tokens)
+        model.start = difference(model, stock, tokens)
         if model.start.divergence > rounding(model.dtype):
             warn_of_difference(model.start, config.encoding, equal_starts(stock.config))
     return model
+
+
+def refuse_run(folder: Path) -> None:
+    """A `UsageError` for a folder of `milepost train`, which transformers cannot read."""
+    if (folder / "checkpoint.pt").is_file():
+        raise UsageError(
+            f"{folder} is a run of `milepost train`: turn it into a Hugging Face folder with "
+            f"`milepost convert {folder} --out ...` first"
+        )
+
+
+def no_host(kind: str) -> UsageError:
+    """The error for a model that an encoding cannot be put into."""
+    known = [name for name in HOSTS if name != "milepost_decoder"]
+    return UsageError(
+        f"an encoding cannot be put into a model of type {kind!r} yet, only into "
+        f"{', '.join(known)} and what `milepost convert` makes: take a checkpoint of one of these"
+    )
 
 
 def put_into(stock: PreTrainedModel, config: MilepostConfig) -> MilepostForCausalLM:
@@ -274,12 +310,13 @@ def host_of(stock: PreTrainedConfig) -> tuple[PreTrainedConfig, str]:
             raise UsageError(
                 f"a Milepost model can be retrofitted while its encoding is none or rope, got "
                 f"{stock.encoding!r}: take the model it was made from"
+                f"{', ' + stock.made_from if stock.made_from else ''}"
             )
         assert isinstance(stock.host_config, PreTrainedConfig)
         positions = "table" if stock.position_table else stock.encoding
         return copy.deepcopy(stock.host_config), positions
     if stock.model_type not in HOSTS:
-        raise unknown("host", stock.model_type, HOSTS)
+        raise no_host(stock.model_type)
     positions = "rope" if HOSTS[stock.model_type].rotary else "table"
     return copy.deepcopy(stock), positions
 

@@ -78,6 +78,12 @@ def save(
 def require(path: Path) -> None:
     """Raise a `UsageError` unless there is a checkpoint."""
     if not path.exists():
+        config = path.parent / "config.json"
+        if config.exists() and b'"model_type"' in config.read_bytes():
+            raise UsageError(
+                f"{path.parent} is a Hugging Face folder, not a run: turn it back with `milepost "
+                f"convert`, or score it with `milepost eval`"
+            )
         raise UsageError(
             f"no checkpoint at {path}: give the --out of a training run, or start one there by "
             "training without --resume"
