@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaForCausalLM
 
 from milepost.errors import UsageError
 from milepost.hf import (
@@ -510,3 +510,23 @@ def test_peft_is_imported_when_it_is_needed() -> None:
     code = "import sys, milepost.hf; print('peft' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
+
+
+def test_a_base_may_turn_by_other_angles_than_the_adapter(tmp_path: Path) -> None:
+    """Position interpolation is a setting of the model that is saved, not of the base's weights."""
+    stock("llama").save_pretrained(tmp_path / "base")
+    rope = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+    slow = LlamaForCausalLM.from_pretrained(tmp_path / "base", rope_parameters=rope)
+    model = retrofit(slow, "cope")
+    model.config.made_from = str(tmp_path / "base")
+    model = add_adapter(model, lora_rank=2).eval()
+    save_adapter(model, tmp_path / "adapter")
+    assert torch.equal(logits(load_adapter(None, tmp_path / "adapter")), logits(model))
+
+
+def test_a_vocabulary_that_changed_since_is_found_before_training(tmp_path: Path) -> None:
+    stock("llama").save_pretrained(tmp_path)
+    model = retrofit(tmp_path, "cope")
+    model.resize_token_embeddings(70)
+    with pytest.raises(UsageError, match="for a base with vocab_size = 70, got one with 61"):
+        add_adapter(model, lora_rank=2)

@@ -71,8 +71,15 @@ ENCODING = "model.encoding"
 SAMPLE = 8
 """How many of each matrix's weights are kept, to know the base by."""
 
-FREE = ("max_position_embeddings", "initializer_range", "init_std", "use_cache", "pretraining_tp")
-"""Settings in which a base may differ; so may dropouts and token ids."""
+FREE = (
+    "initializer_range",
+    "init_std",
+    "max_position_embeddings",
+    "pretraining_tp",
+    "rope_parameters",
+    "use_cache",
+)
+"""Settings in which a base may differ, for the adapter has its own; so may dropouts, token ids."""
 
 TIED = {"embed_tokens", "lm_head"}
 """The names of modules that PEFT knows to share their weights."""
