@@ -410,10 +410,6 @@ def test_models_of_another_kind_are_refused(tmp_path: Path) -> None:
         (lambda: stock("llama", num_key_value_heads=4), "num_key_value_heads = 2, got one with 4"),
         (lambda: stock("llama", vocab_size=70), "vocab_size = 61, got one with 70"),
         (lambda: stock("llama", tie_word_embeddings=True), "tie_word_embeddings = False"),
-        (
-            lambda: stock("llama", rope_parameters={"rope_theta": 5.0, "rope_type": "default"}),
-            "rope_p",
-        ),
         (lambda: stock("mistral"), "for a host 'llama', got a base 'mistral'"),
         (lambda: make("llama", "fox+rope"), r"\('cope\+rope', .* got a base with \('fox\+rope'"),
         (lambda: make("llama", "cope+rope", {"p_max": 3}), "got a base with .*'p_max': 3"),
