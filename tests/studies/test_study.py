@@ -5,7 +5,8 @@ import pytest
 from milepost import encoding, studies, tasks
 from milepost.errors import UsageError
 from milepost.studies.cell import Cell
-from milepost.studies.study import Figure
+from milepost.studies.extension import Extension
+from milepost.studies.study import Figure, Study
 from milepost.training import recipes
 from milepost.training.settings import Settings
 
@@ -46,7 +47,12 @@ def test_the_papers_numbers(name, printed):
     }
 
 
-@pytest.mark.parametrize("name", studies.names())
+def test_the_studies():
+    kinds = {name: type(studies.load(name)) for name in studies.names()}
+    assert kinds == {"cope-table2": Study, "cope-table3": Study, "tape-table2": Extension}
+
+
+@pytest.mark.parametrize("name", ["cope-table2", "cope-table3"])
 @pytest.mark.parametrize("scale", recipes.SCALES)
 def test_every_column_is_measured_by_some_cell(name, scale):
     study = studies.load(name)

@@ -17,11 +17,13 @@ class Arguments:
     """
 
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """cope-table2 (flip-flop, selective copy) or cope-table3 (counting)."""
+    """cope-table2 (flip-flop, selective copy), cope-table3 (counting) or tape-table2 (extending the
+    context of a trained model)."""
     scale: Literal["mini", "paper"] = "mini"
     """The paper's own sizes, or a small version for minutes on a CPU."""
     encodings: Annotated[str | None, tyro.conf.arg(metavar="A,B,...")] = None
-    """The rows, from `milepost encodings`; the paper's own if left out."""
+    """The rows, from `milepost encodings`, or of tape-table2 by its own names; the study's own if
+    left out."""
     seeds: int | None = None
     """How many; the paper's number if left out."""
     jobs: int | None = None
@@ -30,6 +32,8 @@ class Arguments:
     """cpu or cuda; the first GPU if there is one."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """The folder for results; runs/NAME-SCALE if left out."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
+    """Of tape-table2: what differs from the scale, such as steps=10 checkpoint=PATH corpus=PATH."""
     keep_runs: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Keep the models and metrics of finished runs, under runs/ in the folder."""
 
@@ -39,11 +43,21 @@ def run(arguments: Arguments) -> int:
     from importlib.util import find_spec
 
     from milepost import studies
+    from milepost.commands.pairs import pairs
+    from milepost.errors import UsageError
     from milepost.report.live import StudyLines
     from milepost.report.write import show_and_write
+    from milepost.studies.extension import Extension
     from milepost.studies.run import run as run_study
 
     study = studies.load(arguments.name)
+    if arguments.settings and not isinstance(study, Extension):
+        raise UsageError(
+            f"--settings is for studies of context extension such as tape-table2, got it with "
+            f"{study.name}: leave it out, the scale says all"
+        )
+    if isinstance(study, Extension):
+        study = study.with_settings(pairs("settings", arguments.settings))
     directory = arguments.out or Path("runs", f"{study.name}-{arguments.scale}")
     encodings = arguments.encodings
     if find_spec("matplotlib") is None:

@@ -29,8 +29,6 @@ _HOW_TO_READ = (
 def page(results: Results, plots: Mapping[str, Mapping[str, str]]) -> str:
     """The whole page."""
     study = results.study
-    style = files("milepost.report").joinpath("page.css").read_text(encoding="utf-8")
-    title = f"{study.name}, {results.scale} scale"
     body = [
         f"<h1>{escape(study.title)}</h1>",
         f'<p class="quiet"><code>{escape(study.name)}</code>, {escape(results.scale)} scale. '
@@ -41,6 +39,12 @@ def page(results: Results, plots: Mapping[str, Mapping[str, str]]) -> str:
         body += [f"<h2>{escape(table.heading(each))}</h2>", _table(results, each)]
     body += [_notes(results), "<h2>Plots</h2>", _plots(plots), "<h2>Details</h2>"]
     body += [_seeds(results), _failures(results), _settings(results), _versions(results)]
+    return document(f"{study.name}, {results.scale} scale", body)
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """The page around its parts; empty ones are left out."""
+    style = files("milepost.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         "<!doctype html>\n"
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -99,9 +103,8 @@ def _notes(results: Results) -> str:
     sources = dict.fromkeys(
         column.source for each in results.study.tables for column in each.columns if column.source
     )
-    return (
-        f'<ul class="notes">{"".join(lines)}</ul>'
-        f"<details><summary>Where the paper prints its figures</summary>{_list(sources)}</details>"
+    return f'<ul class="notes">{"".join(lines)}</ul>' + details(
+        "Where the paper prints its figures", bullets(sources)
     )
 
 
@@ -152,11 +155,11 @@ def _seeds(results: Results) -> str:
                 f'<h3>{escape(arm.title)}</h3><div class="scroll"><table class="raw">'
                 f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
             )
-    return _details("Every seed's errors", "".join(blocks))
+    return details("Every seed's errors", "".join(blocks))
 
 
 def _failures(results: Results) -> str:
-    return _details(
+    return details(
         "Failed cells",
         "".join(
             f"<h3>{escape(_label(cell))}</h3><pre>{escape(str(cell.failure['reason']))}</pre>"
@@ -167,7 +170,7 @@ def _failures(results: Results) -> str:
 
 
 def _settings(results: Results) -> str:
-    return _details(
+    return details(
         "Settings of every cell",
         "".join(
             f"<details><summary>{escape(_label(cell))} <code>{escape(cell.hash)}</code></summary>"
@@ -183,17 +186,19 @@ def _versions(results: Results) -> str:
         machine = {**result["versions"], **result["machine"]}
         line = ", ".join(f"{name} {value}" for name, value in machine.items() if value)
         facts.setdefault(line, []).append(_label(cell))
-    return _details(
+    return details(
         "Versions and machines",
-        _list(f"{line} ({len(cells)} cells)" for line, cells in facts.items()),
+        bullets(f"{line} ({len(cells)} cells)" for line, cells in facts.items()),
     )
 
 
-def _details(summary: str, content: str) -> str:
+def details(summary: str, content: str) -> str:
+    """What opens at a click; nothing where there is nothing in it."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>" if content else ""
 
 
-def _list(lines: Iterable[str]) -> str:
+def bullets(lines: Iterable[str]) -> str:
+    """A list of lines; nothing where there are none."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<ul>{items}</ul>" if items else ""
 

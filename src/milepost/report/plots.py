@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from milepost.errors import UsageError
@@ -63,15 +64,8 @@ _KEY_COLUMNS = 4  # at most; fewer where the names are long
 
 def draw(results: Results) -> dict[str, dict[str, str]]:
     """Every plot that has something to show: SVG by kind of plot, and by table or arm."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(
-            "the plots and the page need matplotlib, which is not installed: "
-            'pip install "milepost[plot]", then run `milepost report` on the folder'
-        ) from error
     study = results.study
-    with matplotlib.rc_context(STYLE):
+    with style():
         drawn = {
             "test-sets": {table.name: _test_sets(results, table) for table in study.tables},
             "learning": {arm.name: _learning(results, arm) for arm in study.arms},
@@ -82,6 +76,20 @@ def draw(results: Results) -> dict[str, dict[str, str]]:
         for kind, plots in drawn.items()
         if any(plots.values())
     }
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Within, matplotlib draws as all our plots are drawn."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError(
+            "the plots and the page need matplotlib, which is not installed: "
+            'pip install "milepost[plot]", then run `milepost report` on the folder'
+        ) from error
+    with matplotlib.rc_context(STYLE):
+        yield
 
 
 def _learning(results: Results, arm: Arm) -> str | None:
@@ -97,7 +105,7 @@ def _learning(results: Results, arm: Arm) -> str | None:
             curves[encoding] = seeds
     if not curves:
         return None
-    figure, axes = _axes(arm.title, "training step", "in-distribution error, %")
+    figure, axes = axes_with(arm.title, "training step", "in-distribution error, %")
     ends: dict[str, tuple[float, float]] = {}
     for encoding, seeds in curves.items():
         colour = _colour(results, encoding)
@@ -123,7 +131,7 @@ def _test_sets(results: Results, table: Table) -> str | None:
     if not any(entry.values for entry in entries.values()):
         return None
     shown = len(results.encodings)
-    figure, axes = _axes(table.title, "error, %", "")
+    figure, axes = axes_with(table.title, "error, %", "")
     figure.set_figheight(1.3 + 0.11 * len(table.columns) * max(4, shown))
     for (row, encoding), entry in entries.items():
         place = results.encodings.index(encoding)
@@ -189,7 +197,7 @@ def _lengths(results: Results, arm: Arm) -> str | None:
             curves[encoding] = dict(sorted(points.items()))
     if not curves:
         return None
-    figure, axes = _axes(arm.title, "tokens in a test sequence", "error, %")
+    figure, axes = axes_with(arm.title, "tokens in a test sequence", "error, %")
     ends: dict[str, tuple[float, float]] = {}
     for encoding, by_length in curves.items():
         colour, marker = _colour(results, encoding), _marker(results, encoding)
@@ -228,7 +236,8 @@ def _by_length(cell: Cell, metric: str) -> dict[int, float]:
     }
 
 
-def _axes(title: str, x: str, y: str) -> tuple[Any, Any]:
+def axes_with(title: str, x: str, y: str) -> tuple[Any, Any]:
+    """A figure and its axes, with a title and labels."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_SIZE, layout="constrained")
@@ -329,6 +338,7 @@ def _legend(axes: Any, handles: list[Any], columns: int) -> Any:
 
 
 def svg_text(figure: Any) -> str:
+    """The figure as SVG, the same each time."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return text.getvalue()

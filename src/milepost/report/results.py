@@ -179,19 +179,25 @@ def load(directory: Path) -> Results:
             f"--out {directory}` writes"
         )
     declared = read_declaration(directory)
+    study = studies.load(declared["study"])
+    if not isinstance(study, Study):
+        raise UsageError(
+            f"{directory} holds {study.name}, which has no tables of test errors: read it with "
+            f"milepost.report.extension.load"
+        )
     cells = tuple(
         Cell(
             **{key: cell[key] for key in ("arm", "encoding", "seed", "hash")},
-            result=(result := _read(directory / "cells" / f"{cell['hash']}.json", RESULT)),
+            result=(result := read(directory / "cells" / f"{cell['hash']}.json", RESULT)),
             failure=None
             if result is not None
-            else _read(directory / "failed" / f"{cell['hash']}.json", FAILURE),
+            else read(directory / "failed" / f"{cell['hash']}.json", FAILURE),
         )
         for cell in declared["cells"]
     )
     known = {cell.hash for cell in cells}
     return Results(
-        study=studies.load(declared["study"]),
+        study=study,
         scale=declared["scale"],
         encodings=tuple(declared["encodings"]),
         seeds=declared["seeds"],
@@ -200,7 +206,8 @@ def load(directory: Path) -> Results:
     )
 
 
-def _read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
+def read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
+    """The JSON object in a file, or None where there is no file."""
     return read_object(path, names) if path.exists() else None
 
 

@@ -232,9 +232,9 @@ def markdown(results: Results) -> str:
     """The same tables and notes as Markdown."""
     blocks = []
     for table in results.study.tables:
-        blocks.append(f"**{_escape(heading(table))}** (%)\n")
+        blocks.append(f"**{escape(heading(table))}** (%)\n")
         blocks.append(_markdown_table(results, table))
-    blocks.append("\n".join(f"- {_escape(line)}" for line in notes(results)))
+    blocks.append("\n".join(f"- {escape(line)}" for line in notes(results)))
     return "\n".join(blocks) + "\n"
 
 
@@ -245,16 +245,17 @@ def _markdown_table(results: Results, table: Table) -> str:
         aligned += ["--:"] * (2 if column.paper else 1)
     rows = [heads, aligned]
     for encoding in results.encodings:
-        row = [_escape(encoding)]
+        row = [escape(encoding)]
         for column in table.columns:
-            row.append(_escape(_text(results, column, encoding, separator=" ")))
+            row.append(escape(_text(results, column, encoding, separator=" ")))
             if column.paper:
                 row.append(figure(column.paper.get(encoding)))
         rows.append(row)
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """Text as Markdown shows it."""
     for character in "\\|*_<>`":
         text = text.replace(character, f"\\{character}")
     return text

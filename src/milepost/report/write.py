@@ -8,9 +8,16 @@ report.html   the page, with all of them
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from milepost import studies
 from milepost.files import write_text
-from milepost.report import html, plots, results, table
+from milepost.report import extension, html, plots, results, table
+from milepost.studies.extension import Extension
+from milepost.studies.study import DECLARATION, read_declaration
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LOG_WIDTH = 100
 
@@ -22,10 +29,26 @@ def show_and_write(directory: Path) -> None:
     """
     from rich.console import Console
 
-    found = results.load(directory)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=LOG_WIDTH)
+    if is_extension(directory):
+        _extension(directory, console)
+    else:
+        _tables(directory, console)
+    console.print()
+    console.print(f"report: {directory / 'report.html'}", soft_wrap=True, markup=False)
+
+
+def is_extension(directory: Path) -> bool:
+    """Whether the folder holds a study of context extension; without a study it does not."""
+    if not (directory / DECLARATION).exists():
+        return False
+    return isinstance(studies.load(read_declaration(directory)["study"]), Extension)
+
+
+def _tables(directory: Path, console: Console) -> None:
+    found = results.load(directory)
     for renderable in table.terminal(found, console):
         console.print(renderable)
     write_text(directory / "table.md", table.markdown(found))
@@ -34,5 +57,14 @@ def show_and_write(directory: Path) -> None:
         for name, svg in by_name.items():
             write_text(directory / "plots" / f"{kind}-{name}.svg", svg)
     write_text(directory / "report.html", html.page(found, drawn))
-    console.print()
-    console.print(f"report: {directory / 'report.html'}", soft_wrap=True, markup=False)
+
+
+def _extension(directory: Path, console: Console) -> None:
+    found = extension.load(directory)
+    for renderable in extension.terminal(found, console):
+        console.print(renderable)
+    write_text(directory / "table.md", extension.markdown(found))
+    drawn = extension.draw(found)
+    for name, svg in drawn.items():
+        write_text(directory / "plots" / f"{name}.svg", svg)
+    write_text(directory / "report.html", extension.page(found, drawn))

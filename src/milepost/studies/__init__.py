@@ -7,9 +7,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from milepost.errors import unknown
+from milepost.studies.extension import Extension
 from milepost.studies.study import Study
 
-_HARNESS = {"cell", "run", "study"}
+_HARNESS = {"cell", "extend", "extension", "run", "study"}
 
 
 def names() -> tuple[str, ...]:
@@ -18,11 +19,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(file.replace("_", "-") for file in files))
 
 
-def load(name: str) -> Study:
+def load(name: str) -> Study | Extension:
     """The study of that name."""
     if name not in names():
         raise unknown("study", name, names())
     study = import_module(f"{__name__}.{name.replace('-', '_')}").STUDY
-    assert isinstance(study, Study)
+    assert isinstance(study, Study | Extension)
     assert study.name == name
     return study

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -39,6 +39,57 @@ CHECKPOINT_SECONDS = 20.0
 REPORT_SECONDS = 0.2
 
 
+class Work(Protocol):
+    """What the pool has to know of a cell, of whatever kind of study (`milepost.studies.run`)."""
+
+    @property
+    def arm(self) -> str: ...
+
+    @property
+    def encoding(self) -> str:
+        """Its row."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def label(self) -> str:
+        """What people are shown."""
+
+    @property
+    def hash(self) -> str:
+        """The name of its files: a digest of everything that decides its numbers."""
+
+    @property
+    def cost(self) -> float:
+        """About how much work it is, in a unit that all cells of the study share."""
+
+    @property
+    def needs(self) -> Work | None:
+        """The cell that has to be finished before this one can begin."""
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """What its result has."""
+
+    @property
+    def failure(self) -> Mapping[str, Any]:
+        """What the file of a failure says of it, beside the reason."""
+
+    def ready(self, directory: Path) -> bool:
+        """Whether what other cells take from it is there, beside its result."""
+
+    def run(
+        self,
+        directory: Path,
+        *,
+        report: Callable[[Report], None],
+        stop: Callable[[], bool],
+        device: str | None = None,
+    ) -> None:
+        """Write its result, or leave a checkpoint once `stop` is true."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One run of the grid."""
@@ -46,6 +97,9 @@ class Cell:
     arm: str
     settings: Settings
     test_sets: Mapping[str, int]
+
+    needs = None
+    result_names = RESULT
 
     @classmethod
     def build(cls, arm: Arm, scale: str, encoding: str, seed: int) -> Self:
@@ -57,8 +111,16 @@ class Cell:
         )
 
     @property
+    def encoding(self) -> str:
+        return self.settings.encoding
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
+
+    @property
     def label(self) -> str:
-        return f"{self.arm}, {self.settings.encoding}, seed {self.settings.seed}"
+        return f"{self.arm}, {self.encoding}, seed {self.seed}"
 
     @property
     def hash(self) -> str:
@@ -96,6 +158,26 @@ class Cell:
     def _forward_cost(self, length: int) -> float:
         model = self.settings.model
         return float(length * model["layers"] * model["dim"] * (12 * model["dim"] + 2 * length))
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """What the file of a failure says of it, beside the reason."""
+        return {"arm": self.arm, "settings": self.settings.to_dict()}
+
+    def ready(self, directory: Path) -> bool:
+        """No other cell takes anything from it."""
+        return True
+
+    def run(
+        self,
+        directory: Path,
+        *,
+        report: Callable[[Report], None],
+        stop: Callable[[], bool],
+        device: str | None = None,
+    ) -> None:
+        """Write its result, or leave a checkpoint once `stop` is true."""
+        run(self, directory, report=report, stop=stop, device=device)
 
 
 @dataclass(frozen=True)
@@ -207,7 +289,7 @@ def history(folder: Path, headline: str) -> list[dict[str, float]]:
 
 
 def work(
-    cell: Cell, directory: Path, threads: int, device: str | None, connection: Connection
+    cell: Work, directory: Path, threads: int, device: str | None, connection: Connection
 ) -> None:
     """The life of a cell's own process: it finishes, fails or stops alone.
 
@@ -237,7 +319,7 @@ def work(
     try:
         _print_to(log_file(cell, directory))
         torch.set_num_threads(threads)
-        run(cell, directory, report=report, stop=lambda: stopping, device=device)
+        cell.run(directory, report=report, stop=lambda: stopping, device=device)
     except Exception as error:
         write_failure(cell, directory, _reason(error).replace(str(directory), "."))
         sys.exit(1)
@@ -250,41 +332,38 @@ def _reason(error: Exception) -> str:
     return "\n".join([*lines, f"{type(error).__name__}: {error}"])
 
 
-def write_failure(cell: Cell, directory: Path, reason: str) -> None:
+def write_failure(cell: Work, directory: Path, reason: str) -> None:
     """Record why a cell has no result."""
-    write_json(
-        failure_file(cell, directory),
-        {"arm": cell.arm, "settings": cell.settings.to_dict(), "reason": reason},
-    )
+    write_json(failure_file(cell, directory), {**cell.failure, "reason": reason})
 
 
-def result_file(cell: Cell, directory: Path) -> Path:
+def result_file(cell: Work, directory: Path) -> Path:
     """Where the cell's result is, once it has one."""
     return directory / "cells" / f"{cell.hash}.json"
 
 
-def damage(cell: Cell, directory: Path) -> str | None:
+def damage(cell: Work, directory: Path) -> str | None:
     """What is wrong with the cell's result, if it has one and it cannot be read."""
     path = result_file(cell, directory)
     if path.exists():
         try:
-            read_object(path, RESULT)
+            read_object(path, cell.result_names)
         except UsageError as error:
             return str(error)
     return None
 
 
-def failure_file(cell: Cell, directory: Path) -> Path:
+def failure_file(cell: Work, directory: Path) -> Path:
     """Where it says why the cell failed, if it did."""
     return directory / "failed" / f"{cell.hash}.json"
 
 
-def run_folder(cell: Cell, directory: Path) -> Path:
+def run_folder(cell: Work, directory: Path) -> Path:
     """The cell's run directory."""
     return directory / "runs" / cell.hash
 
 
-def log_file(cell: Cell, directory: Path) -> Path:
+def log_file(cell: Work, directory: Path) -> Path:
     """What the cell's process prints."""
     return directory / "runs" / f"{cell.hash}.log"
 

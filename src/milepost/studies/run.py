@@ -5,6 +5,7 @@ again, what failed is tried again, and what was stopped goes on from its checkpo
 
 Cells run seed by seed, and the longest first within a seed: after a third of the time each entry
 of the table has its first seed, and a study that is cut short is a whole table with fewer seeds.
+A cell that needs another one's outcome waits until that is finished, and fails with it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from milepost import __version__
 from milepost.errors import UsageError
 from milepost.files import read_json, write_json
 from milepost.studies import cell as cells
-from milepost.studies.cell import Cell, Report
+from milepost.studies.cell import Report, Work
+from milepost.studies.extension import Extension
 from milepost.studies.study import DECLARATION, Study, read_declaration
 from milepost.training.device import choose
 from milepost.training.rundir import locked
@@ -44,7 +46,7 @@ PATIENCE_SECONDS = 30.0
 class Running:
     """A cell's process, and what it last said."""
 
-    cell: Cell
+    cell: Work
     process: BaseProcess
     connection: Connection
     began: float
@@ -73,9 +75,9 @@ class Progress:
     jobs: int
     skipped: int = 0
     finished: int = 0
-    failed: list[Cell] = field(default_factory=list)
+    failed: list[Work] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
-    queued: deque[Cell] = field(default_factory=deque)
+    queued: deque[Work] = field(default_factory=deque)
     paces: list[float] = field(default_factory=list)
     """Seconds for each unit of a finished cell's cost."""
 
@@ -113,7 +115,7 @@ Watch = Callable[[Progress, str | None], None]
 
 
 def run(
-    study: Study,
+    study: Study | Extension,
     directory: Path,
     *,
     scale: str,
@@ -145,7 +147,7 @@ def run(
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"jobs must be at least 1, got {jobs}: leave it out for one for each core")
-    grid = study.cells(
+    grid: Sequence[Work] = study.cells(
         scale,
         study.encodings if encodings is None else encodings,
         study.seeds if seeds is None else seeds,
@@ -159,13 +161,19 @@ def run(
             for cell in grid
             if cell.hash in damaged or not cells.result_file(cell, directory).exists()
         ]
+        wanted = {cell.needs.hash for cell in todo if cell.needs is not None}
+        todo += [
+            cell
+            for cell in grid
+            if cell.hash in wanted and cell not in todo and not cell.ready(directory)
+        ]
         cores = usable_cores()
         jobs = max(1, min(jobs or (1 if on_gpu else cores), len(todo)))
         progress = Progress(
             total=len(grid),
             jobs=jobs,
             skipped=len(grid) - len(todo),
-            queued=deque(sorted(todo, key=lambda cell: (cell.settings.seed, -cell.cost))),
+            queued=deque(sorted(todo, key=_order)),
         )
         for why in damaged.values():
             watch(progress, f"runs again: {why}")
@@ -176,6 +184,11 @@ def run(
         with suppress(OSError):
             (directory / "runs").rmdir()  # if nothing is kept there
     return progress
+
+
+def _order(cell: Work) -> tuple[int, bool, float]:
+    """Seed by seed, first what others need, then the longest."""
+    return cell.seed, cell.needs is not None, -cell.cost
 
 
 def usable_cores() -> int:
@@ -192,8 +205,15 @@ def _pool(
     watch: Watch,
 ) -> None:
     while progress.queued or progress.running:
-        while progress.queued and len(progress.running) < progress.jobs:
-            progress.running.append(_start(progress.queued.popleft(), directory, threads, device))
+        while len(progress.running) < progress.jobs and (cell := _next(progress)):
+            progress.queued.remove(cell)
+            if cell.needs is not None and cell.needs in progress.failed:
+                progress.failed.append(cell)
+                reason = f"it needs {cell.needs.label}, which failed"
+                cells.write_failure(cell, directory, reason)
+                watch(progress, f"{cell.label}: failed, {reason}")
+            else:
+                progress.running.append(_start(cell, directory, threads, device))
         wait(
             [one for run in progress.running for one in (run.process.sentinel, run.connection)],
             timeout=TICK_SECONDS,
@@ -207,13 +227,27 @@ def _pool(
         watch(progress, None)
 
 
-def _start(cell: Cell, directory: Path, threads: int, device: str | None) -> Running:
+def _next(progress: Progress) -> Work | None:
+    """The first cell in the queue that waits for no other."""
+    unfinished = {cell.hash for cell in progress.queued}
+    unfinished |= {running.cell.hash for running in progress.running}
+    return next(
+        (
+            cell
+            for cell in progress.queued
+            if cell.needs is None or cell.needs.hash not in unfinished
+        ),
+        None,
+    )
+
+
+def _start(cell: Work, directory: Path, threads: int, device: str | None) -> Running:
     for file in (cells.failure_file, cells.result_file):
         file(cell, directory).unlink(missing_ok=True)  # the result is a damaged one
     # One pipe each, because a shared queue's lock would die with the child that holds it.
     receiver, sender = multiprocessing.Pipe(duplex=False)
     context = multiprocessing.get_context("forkserver")  # imports once, not for every cell
-    context.set_forkserver_preload(["milepost.studies.cell"])
+    context.set_forkserver_preload([type(cell).__module__])
     process = context.Process(
         target=cells.work, args=(cell, directory, threads, device, sender), daemon=True
     )
@@ -282,13 +316,13 @@ def _stop(running: Sequence[Running]) -> None:
             one.connection.close()
 
 
-def _declare(study: Study, directory: Path, scale: str, grid: Sequence[Cell]) -> None:
+def _declare(study: Study | Extension, directory: Path, scale: str, grid: Sequence[Work]) -> None:
     """Write study.json: the grid, widened by what an earlier run in the folder declared.
 
     A cell whose recipe has changed since is another cell: its result is left out, as a stray.
     """
     path = directory / DECLARATION
-    found = {(cell.arm, cell.settings.encoding, cell.settings.seed): cell.hash for cell in grid}
+    found = {(cell.arm, cell.encoding, cell.seed): cell.hash for cell in grid}
     if path.exists():
         before = read_declaration(directory)
         if (before["study"], before["scale"]) != (study.name, scale):
@@ -310,6 +344,7 @@ def _declare(study: Study, directory: Path, scale: str, grid: Sequence[Cell]) ->
             "encodings": [encoding for encoding in encodings if encoding in present],
             "seeds": 1 + max(seed for _, _, seed in found),
             "milepost": __version__,
+            **study.declared,
             "cells": [
                 {"arm": arm, "encoding": encoding, "seed": seed, "hash": hash_}
                 for (arm, encoding, seed), hash_ in found.items()
@@ -318,10 +353,12 @@ def _declare(study: Study, directory: Path, scale: str, grid: Sequence[Cell]) ->
     )
 
 
-def _hash_today(study: Study, scale: str, arm: str, encoding: str, seed: int) -> str | None:
+def _hash_today(
+    study: Study | Extension, scale: str, arm: str, encoding: str, seed: int
+) -> str | None:
     """The hash of the cell there, or None where there can be none any more."""
-    arms = {one.name: one for one in study.arms}
     try:
-        return Cell.build(arms[arm], scale, encoding, seed).hash if arm in arms else None
+        cell = study.cell(scale, arm, encoding, seed)
     except UsageError:
         return None
+    return None if cell is None else cell.hash

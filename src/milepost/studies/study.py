@@ -84,8 +84,20 @@ class Study:
     seeds: int = 3
     paper_seeds: int = 3
 
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What study.json keeps beside the grid."""
+        return {}
+
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
+
+    def cell(self, scale: str, arm: str, encoding: str, seed: int) -> Cell | None:
+        """The cell there, or None where there is none any more."""
+        from milepost.studies.cell import Cell
+
+        arms = {one.name: one for one in self.arms}
+        return Cell.build(arms[arm], scale, encoding, seed) if arm in arms else None
 
     def cells(self, scale: str, encodings: Sequence[str], seeds: int) -> list[Cell]:
         """Every run of the grid: all arms and encodings of seed 0, then of seed 1, ..."""
