@@ -4,7 +4,8 @@
     python examples/train_with_accelerate.py --checkpoint FOLDER   a checkpoint with its tokenizer
     accelerate launch examples/train_with_accelerate.py            on several devices
 
-The text is the source of one module of Python's standard library.
+The text is the source of one module of Python's standard library. What is made goes to
+runs/with-accelerate.
 """
 
 import argparse

@@ -4,7 +4,8 @@
     python examples/train_with_trainer.py --checkpoint FOLDER   a checkpoint with its tokenizer
     python examples/train_with_trainer.py --resume              go on from the last checkpoint
 
-The text is the source of one module of Python's standard library.
+The text is the source of one module of Python's standard library. What is made goes to
+runs/with-trainer: checkpoints of the training, and the adapter.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 import torch
 import tyro
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 
 from milepost.hf import add_adapter, load_adapter, retrofit, save_adapter
 
@@ -55,9 +57,14 @@ def main(
     )
     examples = [{"input_ids": tokens, "labels": tokens} for tokens in data]
     trainer = Trainer(model=model, args=arguments, train_dataset=examples)
-    trainer.train(resume_from_checkpoint=resume)
+    begun = resume and Path(arguments.output_dir).is_dir()
+    trainer.train(
+        resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if begun else None
+    )
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    save_adapter(model, out / "adapter")
+    if trainer.is_world_process_zero():
+        save_adapter(model, out / "adapter")
+    trainer.accelerator.wait_for_everyone()
 
     again = load_adapter(None, out / "adapter").to(model.device)
     text = data[0][None].to(model.device)
