@@ -22,7 +22,7 @@ from milepost import cli, encoding, studies
 from milepost.bench import compiled
 from milepost.bench import results as bench_results
 from milepost.bench import table as bench_table
-from milepost.report import results, table
+from milepost.report import extension, results, table
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -242,6 +242,18 @@ def test_a_pages_table_is_that_of_the_results(page: Path, study: str) -> None:
     assert shown.strip() == table.markdown(found).strip()
     assert not found.failed
     assert not found.strays
+
+
+def test_the_table_of_the_extension_is_that_of_the_results() -> None:
+    page = (ROOT / "docs/studies.md").read_text(encoding="utf-8")
+    begin, end = (f"<!-- tape-table2-mini {word} -->\n" for word in ("begins", "ends"))
+    shown = page.partition(begin)[2].partition(end)[0]
+    found = extension.load(ROOT / "studies" / "results" / "tape-table2-mini")
+    assert shown.strip() == extension.markdown(found).strip()
+    assert not found.failed
+    assert not found.strays
+    cells = found.study.cells(found.scale, found.rows, found.seeds)
+    assert {cell.hash for cell in cells} == {cell.hash for cell in found.finished}
 
 
 @pytest.mark.parametrize("study", ["cope-table2-mini", "cope-table3-mini"])
