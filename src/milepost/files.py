@@ -60,14 +60,14 @@ def write_whole(path: Path, writer: Callable[[BinaryIO], object]) -> None:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        _sync_folder(path.parent)
+        force_to_disk(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
 
 
-def _sync_folder(folder: Path) -> None:
-    """Force the folder's entries to the disk: until then a power cut may undo the new name."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def force_to_disk(path: Path) -> None:
+    """A file's bytes, or a folder's entries: until then a power cut may undo a new name."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -100,6 +100,7 @@ class Fox(Encoding):
         logits = self.gate(x).mT
         log_f = F.logsigmoid(logits.to(torch.promote_types(logits.dtype, torch.float32)))
         if self.strength is not None:
+            # torch has no annotation of `apply`
             power: Tensor = NotBelowZero.apply(self.strength)  # type: ignore[no-untyped-call]
             log_f = log_f * power.to(log_f.dtype)[:, None]
         return Operands(query, {"key": key, "value": value}, sums={"decay": log_f})

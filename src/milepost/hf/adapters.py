@@ -535,7 +535,7 @@ def merge(model: nn.Module) -> MilepostForCausalLM:
     """
     host = host_of("merge", model)
     if is_peft(model):
-        host = model.merge_and_unload()  # type: ignore[operator]
+        host = model.merge_and_unload()  # type: ignore[operator]  # a PeftModel, by `is_peft`
         vars(host).pop("peft_config", None)
     else:
         del host.additions
@@ -557,7 +557,7 @@ def disabled(model: nn.Module) -> Iterator[None]:
         # PEFT takes what it switches on again to be trained again
         trainable = {parameter: parameter.requires_grad for parameter in model.parameters()}
         try:
-            with model.disable_adapter():  # type: ignore[operator]
+            with model.disable_adapter():  # type: ignore[operator]  # a PeftModel, too
                 yield
         finally:
             for parameter, flag in trainable.items():

@@ -20,7 +20,10 @@ KEPT = 128
 
 
 class _Extras:
-    """What a layer remembers beside keys and values, with the batch on axis 0."""
+    """What a layer remembers beside keys and values, with the batch on axis 0.
+
+    It is mixed into a layer of transformers, which mypy does not see: hence `type: ignore`.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -110,9 +110,7 @@ class MilepostConfig(PreTrainedConfig):
         given, self.host_config = self.host_config, None
         host = kwargs.pop("host", None)
         kind = HOSTS[host_kind(given, host, HOSTS)].config_class
-        known = {field.name for field in fields(kind)} | set(kind.attribute_map)
-        # what both have, as dtype, is said of the whole
-        known -= {field.name for field in fields(PreTrainedConfig)}
+        known = settings_of(kind)
         of_host = {name: kwargs.pop(name) for name in list(kwargs) if name in known | ROPE}
         if isinstance(given, PreTrainedConfig) and not of_host:
             settings = given
@@ -196,7 +194,7 @@ ROPE = {"rope_theta", "rope_scaling"}
 
 
 def settings_of(kind: type[PreTrainedConfig]) -> set[str]:
-    """The names of a host's own settings."""
+    """The names of a host's own settings; what any has, as dtype, is said of the whole."""
     names = {field.name for field in fields(kind)} | set(kind.attribute_map)
     return names - {field.name for field in fields(PreTrainedConfig)}
 

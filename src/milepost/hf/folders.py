@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from milepost.errors import UsageError
-from milepost.files import PARTIAL, cannot_write
+from milepost.files import PARTIAL, cannot_write, force_to_disk
 
 
 @contextmanager
@@ -82,12 +82,3 @@ def refuse_existing(folder: Path) -> None:
     """A `UsageError` if anything has the name already."""
     if os.path.lexists(folder):
         raise UsageError(f"{folder} exists already, and is left as it is: choose another folder")
-
-
-def force_to_disk(path: Path) -> None:
-    """A file or a folder's entries: until then a power cut may leave a name without its bytes."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

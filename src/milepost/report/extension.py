@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import html, plots, table
-from milepost.report.results import Cell, read
+from milepost.report.results import Cell, read_cells
 from milepost.studies.extension import BASE, MEASURED, Claim, Extension, Figures
-from milepost.studies.study import FAILURE, read_declaration
+from milepost.studies.study import read_declaration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -94,24 +94,14 @@ def load(directory: Path) -> Extended:
             f"{directory} holds {study.name}, expected a study of context extension: read it with "
             f"milepost.report.results.load"
         )
-    cells = tuple(
-        Cell(
-            **{key: cell[key] for key in ("arm", "encoding", "seed", "hash")},
-            result=(result := read(directory / "cells" / f"{cell['hash']}.json", MEASURED)),
-            failure=None
-            if result is not None
-            else read(directory / "failed" / f"{cell['hash']}.json", FAILURE),
-        )
-        for cell in declared["cells"]
-    )
-    known = {cell.hash for cell in cells}
+    cells, strays = read_cells(directory, declared, MEASURED)
     return Extended(
         study=study,
         scale=declared["scale"],
         rows=tuple(declared["encodings"]),
         seeds=declared["seeds"],
         cells=cells,
-        strays=sum(path.stem not in known for path in (directory / "cells").glob("*.json")),
+        strays=strays,
         given=declared.get("settings", {}),
     )
 

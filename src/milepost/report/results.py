@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -185,28 +185,42 @@ def load(directory: Path) -> Results:
             f"{directory} holds {study.name}, which has no tables of test errors: read it with "
             f"milepost.report.extension.load"
         )
-    cells = tuple(
-        Cell(
-            **{key: cell[key] for key in ("arm", "encoding", "seed", "hash")},
-            result=(result := read(directory / "cells" / f"{cell['hash']}.json", RESULT)),
-            failure=None
-            if result is not None
-            else read(directory / "failed" / f"{cell['hash']}.json", FAILURE),
-        )
-        for cell in declared["cells"]
-    )
-    known = {cell.hash for cell in cells}
+    cells, strays = read_cells(directory, declared, RESULT)
     return Results(
         study=study,
         scale=declared["scale"],
         encodings=tuple(declared["encodings"]),
         seeds=declared["seeds"],
         cells=cells,
-        strays=sum(path.stem not in known for path in (directory / "cells").glob("*.json")),
+        strays=strays,
     )
 
 
-def read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
+def read_cells(
+    directory: Path, declared: Mapping[str, Any], names: Iterable[str]
+) -> tuple[tuple[Cell, ...], int]:
+    """The cells of a grid with what became of each, and how many other results lie there.
+
+    Args:
+        directory: the study's folder.
+        declared: what its study.json says.
+        names: what a result must have.
+    """
+    cells = tuple(
+        Cell(
+            **{key: cell[key] for key in ("arm", "encoding", "seed", "hash")},
+            result=(result := _read(directory / "cells" / f"{cell['hash']}.json", names)),
+            failure=None
+            if result is not None
+            else _read(directory / "failed" / f"{cell['hash']}.json", FAILURE),
+        )
+        for cell in declared["cells"]
+    )
+    known = {cell.hash for cell in cells}
+    return cells, sum(path.stem not in known for path in (directory / "cells").glob("*.json"))
+
+
+def _read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
     """The JSON object in a file, or None where there is no file."""
     return read_object(path, names) if path.exists() else None
 
