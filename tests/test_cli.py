@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from milepost import cli, encoding, presets, tasks
+from milepost import cli, encoding, presets, studies, tasks
 from milepost.commands import train as train_command
 from milepost.commands.pairs import pairs
 from milepost.commands.tasks import WIDTH, wrapped
 from milepost.errors import UsageError
+from milepost.studies.executors.local import Local
 from milepost.training import recipes
 from milepost.training.settings import Settings
 
@@ -104,6 +105,14 @@ def test_an_option_that_does_not_exist_is_refused(capsys):
         (["train", *TINY, "--settings", "betas=0.9"], "betas must be two numbers"),
         (["train", *TINY, "--device", "meta"], "device 'meta' cannot be used here"),
         (["study", "cope-table2", "--device", "mps"], "device 'mps' cannot be used here"),
+        (["study"], "give the name of a study: one of cope-"),
+        (["study", "cope-table2", "--slurm", "nodes=1"], "--slurm is for jobs of a cluster"),
+        (["study", "cope-table2", "--detach"], "--detach is for jobs of a cluster"),
+        (["study", "cope-table2", "--tokens-per-second", "9"], "is for --dry-run"),
+        (
+            ["study", "cope-table2", "--dry-run", "--tokens-per-second", "0"],
+            "tokens_per_second must be above 0",
+        ),
         (["tasks", "flipflop"], "unknown task 'flipflop'"),
         (["report", "no/such/folder"], "no/such/folder holds no study"),
         (["evaluate", "no/such/folder"], "no/such/folder"),
@@ -277,7 +286,8 @@ def test_a_preset_replaces_the_recipes_model(trained):
 def pool(monkeypatch, tmp_path):
     """Stands in for the running of cells and the drawing of the report."""
     monkeypatch.chdir(tmp_path)
-    ended = SimpleNamespace(progress=SimpleNamespace(failed=[]), error=None, given=None, shown=[])
+    progress = SimpleNamespace(failed=[], stopped=[], running=[], queued=[])
+    ended = SimpleNamespace(progress=progress, error=None, given=None, shown=[])
 
     def run(study, directory, **given):
         ended.given = {"study": study.name, "directory": directory, **given}
@@ -294,14 +304,48 @@ def test_study_runs_then_shows(pool):
     assert cli.main(["study", "cope-table2", "--encodings", "rope, cope", "--jobs", "3"]) == 0
     assert pool.given["study"] == "cope-table2"
     assert pool.given["encodings"] == ["rope", "cope"]
-    assert (pool.given["scale"], pool.given["jobs"]) == ("mini", 3)
-    assert pool.given["seeds"] is pool.given["device"] is None
+    assert (pool.given["scale"], pool.given["retry"]) == ("mini", False)
+    executor = pool.given["executor"]
+    assert (type(executor), executor.jobs) == (Local, 3)
+    assert pool.given["seeds"] is executor.device is None
     assert pool.shown == [pool.given["directory"]] == [Path("runs/cope-table2-mini")]
 
 
 def test_study_passes_the_device(pool):
     assert cli.main(["study", "cope-table2", "--device", "cpu"]) == 0
-    assert pool.given["device"] == "cpu"
+    assert pool.given["executor"].device == "cpu"
+
+
+def test_study_passes_what_else_is_asked_for(pool):
+    assert cli.main(["study", "cope-table2", "--retry", "--settings", "steps=7"]) == 0
+    assert pool.given["retry"]
+
+
+def test_jobs_that_are_left_are_counted(pool, capsys):
+    pool.progress.running, pool.progress.queued = [1, 2], [3]
+    assert cli.main(["study", "cope-table2"]) == 0
+    assert "2 jobs are with the cluster, 1 wait for others" in capsys.readouterr().err
+    assert pool.shown == []
+
+
+def test_study_with_stopped_cells_ends_with_1(pool):
+    pool.progress.stopped.append("a cell")
+    assert cli.main(["study", "cope-table3"]) == 1
+
+
+def test_the_list_of_studies_needs_no_torch(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.main(["study", "--list"]) == 0
+    printed = capsys.readouterr().out
+    listed = [line.split()[0] for line in printed.splitlines() if line.strip()]
+    assert set(studies.names()) <= set(listed)
+    (line,) = [line for line in printed.splitlines() if line.strip().startswith("cope-table3 ")]
+    assert "3 x 3 x 3 = 27" in line
+    ended = in_a_fresh_process(
+        "import sys; from milepost.cli import main; main(['study', '--list'])\n"
+        "print('torch' in sys.modules)"
+    )
+    assert ended.stdout.splitlines()[-1] == "False"
 
 
 def test_study_with_failed_cells_shows_and_ends_with_1(pool):
@@ -324,3 +368,27 @@ def test_ctrl_c_anywhere_else_has_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr("milepost.commands.tasks.run", interrupted)
     assert cli.main(["tasks"]) == 130
     assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_text_run_is_evaluated_by_its_perplexity(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    folder = Path(__file__).parent / "tasks" / "corpus"
+    out = str(tmp_path / "run")
+    task = ("--task", "text", "--encoding", "absolute", "--task-settings", f"corpus={folder}")
+    size = ("length=9", "--model", "dim=16", "layers=1", "max_length=20", "--steps", "1")
+    assert cli.main(["train", *task, *size, "--out", out, "--device", "cpu"]) == 0
+    capsys.readouterr()
+    # of 36 tokens the absolute table has 20
+    assert cli.main(["evaluate", out, "--by-position"]) == 1
+    printed = capsys.readouterr().out
+    assert "bits a byte" in printed
+    assert "window 17" in printed
+    assert "35: absolute positions were built for 20 tokens" in printed
+    assert cli.main(["evaluate", out, "--window", "8", "--stride", "4"]) == 0
+    assert "sequences" not in capsys.readouterr().out
+    assert cli.main(["evaluate", out, "--window", "8", "--stride", "9"]) == 2
+    assert "--stride must be at most --window" in capsys.readouterr().err
+    assert cli.main(["evaluate", out, "--test-set", "in", "--sequences", "4"]) == 0
+    assert "of sequences" in capsys.readouterr().out
+    assert cli.main(["evaluate", out, "--test-set", "in", "--by-position"]) == 2
+    assert "are for runs of the task text" in capsys.readouterr().err

@@ -83,6 +83,9 @@ def test_the_parameters_are_as_many_as_stated(name: str):
         ("randomized", {"over": "absolute"}, ("L · dim", 4 * 1024 * 768)),
         ("stick-breaking", {"remainder": "bias"}, ("adds 3 · H · D a layer", 12 * 3 * 768)),
         ("tape", {"variant": "released"}, ("418,308", 418_308 - 430_848)),
+        ("tape", {"equivariant": False}, ("456,192", 456_192 - 430_848)),
+        ("tape", {"form": "vector"}, ("418,176", 418_176 - 430_848)),
+        ("cope+randomized", {"over": "absolute"}, ("L · dim", 4 * 1024 * 768)),
     ],
 )
 def test_options_cost_what_the_page_says(name: str, options: dict[str, Any], more: tuple[str, int]):

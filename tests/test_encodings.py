@@ -256,8 +256,10 @@ def test_an_encoding_picks_its_own_options() -> None:
 
 def test_the_list_is_the_one_that_the_project_promises() -> None:
     promised = """none absolute sinusoidal relative relative-capped rope rope-linear rope-ntk yarn
-    xpos randomized alibi t5 kerple fire cope cope-mlp cope-alibi fox stick-breaking tape cope+rope
-    cope+relative fox+rope"""
+    xpos randomized alibi t5 kerple fire cope cope-mlp cope-alibi fox stick-breaking tape fox+rope
+    fox+alibi stick-breaking+rope cope+absolute cope+sinusoidal cope+relative cope+relative-capped
+    cope+rope cope+rope-linear cope+rope-ntk cope+yarn cope+xpos cope+randomized cope+alibi cope+t5
+    cope+kerple cope+fire"""
     assert set(promised.split()) <= set(encoding.names())
 
 

@@ -207,3 +207,49 @@ def test_a_directory_that_is_no_run(load: Callable[[Path], Any], tmp_path: Path)
     with pytest.raises(UsageError, match=r"no checkpoint at .*give the --out of a training run"):
         load(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+TEXT = Path(__file__).parent / "tasks" / "corpus"
+
+
+@pytest.fixture(scope="module")
+def text_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "text"
+    settings = {"corpus": str(TEXT), "length": 9}
+    model = {"dim": 16, "layers": 1, "heads": 2, "max_length": 20}
+    train(tiny(task="text", task_settings=settings, encoding="absolute", model=model), path)
+    return path
+
+
+def test_a_text_run_is_measured_at_the_trained_length_and_past_it(text_run: Path) -> None:
+    found = evaluation.evaluate_text_run(text_run)
+    assert list(found) == ["8", "17", "35"]
+    assert found["8"]["tokens"] == found["17"]["tokens"] == 150 // 35 * 35
+    assert "absolute positions were built for 20 tokens" in found["35"]["refused"]
+    few = evaluation.evaluate_text_run(text_run, windows=[4], sequences=2)
+    assert few["4"]["tokens"] == few["4"]["bytes"] == 16
+    whole = evaluation.evaluate_text_run(text_run, windows=[5], stride=2)
+    assert whole["5"]["tokens"] == 150
+    other = evaluation.evaluate_text_run(
+        text_run, windows=[5], task_settings={"corpus": "python-prose"}, sequences=4
+    )
+    assert other["5"]["nats"] != few["4"]["nats"]
+
+
+def test_of_learned_tokens_bytes_and_words_are_counted() -> None:
+    pytest.importorskip("tokenizers")
+    task: Any = tasks.build("text", corpus=str(TEXT), length=9, tokens=270)
+
+    class Uniform(nn.Module):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return torch.zeros(*tokens.shape, 270)
+
+    (found,) = evaluation.evaluate_text(Uniform().eval(), task, windows=[1]).values()
+    tokens = task.text("test")
+    said = task.bytes_of(tokens[1:])
+    assert said == (TEXT / "test.txt").read_bytes()[len(task.bytes_of(tokens[:1])) :]
+    assert (found["bytes"], found["words"]) == (len(said), len(said.split()))
+    assert found["perplexity"] == pytest.approx(270, rel=1e-5)
+    bits = (len(tokens) - 1) * torch.tensor(270.0).log2().item()
+    assert found["bits_per_byte"] == pytest.approx(bits / len(said), rel=1e-5)
+    assert found["word_perplexity"] == pytest.approx(2 ** (bits / len(said.split())), rel=1e-4)

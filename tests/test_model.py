@@ -213,3 +213,27 @@ def test_presets_have_the_papers_numbers_of_parameters(name, vocabulary, million
     with torch.device("meta"):
         model = Decoder(Config(vocab_size=vocabulary, **{**MODELS[name], "encoding": "rope"}))
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
+
+
+def test_hard_attention_is_the_limit_of_sharp_attention(tokens):
+    hard = decoder(encoding="absolute", hard_attention=True).double()
+    sharp = decoder(encoding="absolute").double()
+    with torch.no_grad():
+        for block in sharp.blocks:
+            for parameter in block.attention.query.parameters():
+                parameter.mul_(1e5)
+    torch.testing.assert_close(hard(tokens), sharp(tokens), rtol=0, atol=1e-10)
+
+
+def test_hard_attention_learns_where_to_attend(tokens):
+    model = decoder(encoding="absolute", hard_attention=True)
+    model(tokens).logsumexp(-1).sum().backward()
+    for block in model.blocks:
+        assert block.attention.query.weight.grad.abs().max() > 1e-6
+        assert block.attention.key.weight.grad.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("name", ["cope", "alibi", "stick-breaking", "shifted-sparse"])
+def test_hard_attention_is_refused_where_the_op_is_another(name):
+    with pytest.raises(UsageError, match=r"hard_attention takes the one value.*leave hard_atten"):
+        decoder(encoding=name, hard_attention=True)

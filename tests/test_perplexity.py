@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from milepost.errors import UsageError
 from milepost.model import Config, Decoder
-from milepost.perplexity import nats_of_tokens, perplexity
+from milepost.perplexity import nats_of_tokens, perplexity, words
 
 V = 7
 SIZES = [
@@ -221,3 +221,37 @@ def test_a_mistake_is_named(arguments: dict[str, Any], said: str) -> None:
 def test_another_unit_is_counted(count: Any) -> None:
     with pytest.raises(UsageError, match="count must be a whole number above 0, got"):
         perplexity(FLAT, text(8), window=4).bits_per(count)
+
+
+def test_words_and_bytes_of_a_text_whose_perplexity_is_known() -> None:
+    """Each token has V equally likely: of two tokens a word, V² is the perplexity of a word."""
+    found = perplexity(unigram([1 / V] * V), text(41), window=8)
+    assert found.per(20) == pytest.approx(V**2, rel=1e-6)
+    assert found.per(40) == pytest.approx(found.perplexity, rel=1e-6)
+    assert found.per(1) == pytest.approx(V**40, rel=1e-5)
+    impossible = unigram([1.0] + [0.0] * (V - 1))
+    assert perplexity(impossible, text(20), window=4).per(3) == math.inf
+
+
+def test_words_are_what_white_space_parts() -> None:
+    said = b" \n = A title = \n \n Two  words\tmore .\n"
+    assert words(said) == 8
+    assert words(said, line_ends=True) == 12
+    assert words(b"") == 0
+
+
+@pytest.mark.parametrize("window", [1, 2, 7, 8, 100])
+@pytest.mark.parametrize("stride", [1, 5])
+def test_buckets_hold_every_position_once(window: int, stride: int) -> None:
+    found = perplexity(knows_the_kth_last(3), text(90), window=window, stride=min(stride, window))
+    ends, means = found.by_bucket()
+    assert ends[0] == 1
+    assert ends[-1] == window
+    assert ends == sorted(set(ends))
+    sums = np.nan_to_num(found.by_position) * found.counts
+    for first, last, mean in zip([0, *ends], ends, means, strict=False):
+        count = found.counts[first:last].sum()
+        assert (mean is None) == (count == 0)
+        if mean is not None:
+            assert mean == pytest.approx(sums[first:last].sum() / count)
+            assert last <= max(first + 1, 1.6 * first), "they grow slowly"

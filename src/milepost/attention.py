@@ -1,12 +1,44 @@
 """The only attention layer: project, encode, attend, read. It asks no encoding for its name."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from milepost import ops
 from milepost.cache import Memory
 from milepost.encoding import Encoding, Host, Positions
+from milepost.errors import UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """What one layer's attention was asked, and what it said, as an encoding's observer is told.
+
+    Attributes:
+        encoding: of the layer.
+        arguments: of `encoding.op`, by name, but for the backend.
+        attended: what the op returned.
+        state: the encoding's, from the layer below.
+    """
+
+    encoding: Encoding
+    arguments: Mapping[str, Any]
+    attended: Any
+    state: Any
+
+
+def hard_op(encoding: Encoding) -> Callable[..., Any]:
+    """Hard attention in place of the encoding's op, which must be plain softmax attention."""
+    if encoding.op is not Encoding.op:
+        raise UsageError(
+            f"hard_attention takes the one value with the largest logit of plain attention, got an "
+            f"encoding that {encoding.changes}, by an op of its own: choose one whose op is "
+            f"softmax attention, as absolute and rope, or leave hard_attention out"
+        )
+    return ops.hard_attention
 
 
 def attend(
@@ -20,6 +52,7 @@ def attend(
     state: Any,
     cache: Memory,
     backend: str,
+    hard: bool = False,
 ) -> tuple[Tensor, Any]:
     """Encode, remember, attend, read: the heads' output (B, H, S, D) and the encoding's state.
 
@@ -33,15 +66,19 @@ def attend(
         state: the encoding's, from the layer below.
         cache: the layer's memory of earlier tokens.
         backend: of the op.
+        hard: attend to one key alone (`hard_attention`), where the op is softmax attention.
     """
     operands = encoding.encode(query, key, value, x=x, positions=positions, state=state)
-    attended = encoding.op(
-        query=operands.query,
+    arguments = {
+        "query": operands.query,
         **cache.extend(operands.memory, operands.sums),
         **operands.params,
-        start=positions.start,
-        backend=backend,
-    )
+        "start": positions.start,
+    }
+    op = hard_op(encoding) if hard else encoding.op
+    attended = op(**arguments, backend=backend)
+    if encoding.observer is not None:
+        encoding.observer(Call(encoding, arguments, attended, state))
     return encoding.read(attended, operands=operands, state=state)
 
 
@@ -84,7 +121,8 @@ class Attention(nn.Module):
 
     Optional parts, all of the FoX Pro block: `qk_norm`, RMS norm of queries and keys; `kv_shift`,
     a token shift of keys and values before it; `output_norm`, RMS norm of each head's output;
-    `output_gate`, a sigmoid gate from the token on that output.
+    `output_gate`, a sigmoid gate from the token on that output. With `hard` each head attends to
+    one key alone.
     """
 
     def __init__(
@@ -96,10 +134,12 @@ class Attention(nn.Module):
         kv_shift: bool = False,
         output_norm: bool = False,
         output_gate: bool = False,
+        hard: bool = False,
         backend: str = "auto",
     ) -> None:
         super().__init__()
         self.host = host
+        self.hard = hard
         self.backend = backend
         width, key_width = host.heads * host.head_dim, host.key_heads * host.head_dim
         self.query = nn.Linear(host.dim, width, bias=bias)
@@ -137,6 +177,7 @@ class Attention(nn.Module):
             state=state,
             cache=cache,
             backend=backend or self.backend,
+            hard=self.hard,
         )
         if self.output_norm is not None:
             out = self.output_norm(out)

@@ -25,6 +25,7 @@ COMMANDS = {
     "retrofit": "put an encoding into a Hugging Face checkpoint",
     "convert": "turn a run into a Hugging Face folder, and back",
     "generate": "continue a text",
+    "ask": "ask a model for passkeys, or to count words in the last sentence",
     "eval": "score a model on lm-eval's tasks",
     "study": "run a paper's table: every encoding, task and seed",
     "report": "draw a study's table, plots and page again",

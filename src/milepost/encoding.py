@@ -10,7 +10,8 @@ all of them:
     out, state = encoding.read(attended, operands=operands, state=state)
 
 Encodings live in `milepost.encodings`, one file each; the folder is the registry. The file
-`cope_alibi.py` holds the encoding `cope-alibi`, and `cope_with_rope.py` holds `cope+rope`.
+`cope_alibi.py` holds the encoding `cope-alibi`, and `cope_with_rope.py` holds `cope+rope`, which is
+made of two others (`milepost.composition`).
 """
 
 import inspect
@@ -94,9 +95,9 @@ class Positions:
         start = earliest if self.start is None else torch.maximum(self.start, earliest)
         return replace(self, start=start)
 
-    def renumbered(self, index: Tensor) -> Self:
+    def renumbered(self, index: Tensor, beyond: int = 0) -> Self:
         """The same tokens under other numbers, as randomised positions give them."""
-        return replace(self, index=index)
+        return replace(self, index=index, beyond=max(self.beyond, beyond))
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class Encoding(nn.Module):
         variants: sets of options that the shared examination tries beside the defaults.
         op: the pairwise part, a function of `milepost.ops`.
         op_name: that function's module, by which fused kernels are found.
+        observer: told of every `milepost.attention.Call`; set for a while by `milepost.look`.
     """
 
     paper: ClassVar[str]
@@ -140,6 +142,7 @@ class Encoding(nn.Module):
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()
     op: Callable[..., Any] = staticmethod(ops.softmax_attention)
     op_name: ClassVar[str] = "softmax"
+    observer: Callable[[Any], None] | None = None
 
     def __init__(self, host: Host) -> None:
         super().__init__()

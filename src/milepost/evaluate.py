@@ -1,23 +1,29 @@
-"""Error rates of a model, or of a training run, on any test set and length.
+"""Error rates of a model, or of a training run, on any test set and length; perplexity of text.
 
 A test set's sequences are a function of its task, the seed and their number, so every model is
 asked the same questions. They are drawn apart from all training data (`milepost.tasks.task`).
+
+Of the task `text` the test documents are said from beginning to end (`milepost.perplexity`). The
+same tokens are scored at every window; what differs is how much is read before each.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from milepost import tasks
+from milepost import corpus, tasks
 from milepost.errors import UsageError, unknown
 from milepost.model import Decoder
+from milepost.perplexity import Perplexity, perplexity, words
 from milepost.tasks.task import Batch, Task, TestSet
+from milepost.tasks.text import Text
 from milepost.training import checkpoint, rundir
 from milepost.training.data import sequences as drawn
-from milepost.training.device import choose
+from milepost.training.device import choose, randomness_of
 from milepost.training.loop import build_model
 from milepost.training.score import error_rates
 from milepost.training.settings import SEED_LIMIT, Settings
@@ -103,6 +109,126 @@ def evaluate_run(
                 raise
             results[name] = {"refused": str(error)}
     return results
+
+
+def evaluate_text(
+    model: torch.nn.Module,
+    task: Task,
+    *,
+    windows: Sequence[int],
+    stride: int | None = None,
+    tokens: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[str, dict[str, Any]]:
+    """How well a model says the test documents of its task `text`, by the length of the window.
+
+    Of each window, by its length as a string: `nats` and `perplexity` of a token,
+    `word_perplexity`, `bits_per_byte`; `tokens`, `bytes` and `words`, of which they are; and
+    `by_position`, the nats of the tokens said from up to so many, `position`. A perplexity that no
+    float can hold is None, and so is a position without tokens. A window that the model refuses,
+    or that has more tokens than the documents, has `{"refused": why}` alone.
+
+    Args:
+        model: called with tokens (B, S), returns logits (B, S, vocab), in evaluation mode.
+        task: the one it was trained on.
+        windows: how many tokens are read at a time.
+        stride: how far a window is from the next, if that is less than the window; None for
+            windows side by side.
+        tokens: score about so many, the first; all if None. They are made a multiple of the longest
+            window that fits, so that side by side no window is a part of one.
+        stop: asked before each window whether to leave it there.
+    """
+    if not isinstance(task, Text):
+        raise UsageError(
+            f"task must be text for a perplexity, got {task.name}: it has error rates, by evaluate"
+        )
+    for name, numbers in (("windows", windows), ("stride", [stride]), ("tokens", [tokens])):
+        for number in numbers:
+            whole = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+            if not whole and (number is not None or name == "windows"):
+                raise UsageError(f"{name} must be a whole number of at least 1, got {number!r}")
+    text = task.text(corpus.TEST, None if tokens is None else tokens + 1)
+    scored = len(text) - 1
+    if scored < 1:
+        raise UsageError(
+            f"corpus: expected a test text of 2 tokens or more, got {len(text)} in {task.corpus}: "
+            f"give one with more documents"
+        )
+    longest = max((window for window in windows if window <= scored), default=scored)
+    text = text[: scored // longest * longest + 1]
+    said = task.bytes_of(text[1:])
+    line_ends = corpus.line_ends_are_words(task.corpus)
+    units = {"bytes": len(said), "words": words(said, line_ends=line_ends)}
+    device = next(model.parameters(), torch.empty(0)).device
+    results: dict[str, dict[str, Any]] = {}
+    for window in windows:
+        if stop():
+            break
+        if window > scored:
+            reason = f"the test documents have {scored} tokens to say: shorten the window"
+            results[str(window)] = {"refused": reason}
+            continue
+        try:
+            # positions drawn at random are the same for every model
+            with randomness_of(0, device):
+                found = perplexity(
+                    model,
+                    text.to(device),
+                    window=window,
+                    stride=min(stride or window, window),
+                    batch=max(1, min(64, PAIRS // window**2)),
+                )
+        except UsageError as error:
+            results[str(window)] = {"refused": str(error)}
+        else:
+            results[str(window)] = _of_units(found, **units)
+    return results
+
+
+def _of_units(found: Perplexity, *, bytes: int, words: int) -> dict[str, Any]:
+    def finite(value: float | None) -> float | None:
+        return value if value is not None and math.isfinite(value) else None
+
+    position, by_position = found.by_bucket()
+    return {
+        "nats": finite(found.nats),
+        "perplexity": finite(found.perplexity),
+        "word_perplexity": finite(found.per(words)) if words else None,
+        "bits_per_byte": finite(found.bits_per(bytes)) if bytes else None,
+        "tokens": found.tokens,
+        "bytes": bytes,
+        "words": words,
+        "position": position,
+        "by_position": [finite(value) for value in by_position],
+    }
+
+
+def evaluate_text_run(
+    folder: Path,
+    *,
+    windows: Sequence[int] = (),
+    stride: int | None = None,
+    sequences: int | None = None,
+    task_settings: Mapping[str, Any] | None = None,
+    device: str | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The same of a run.
+
+    Args:
+        folder: the run directory.
+        windows: the trained one, twice and four times as long if empty. The trained one is one
+            token less than a sequence, of which the last is not read.
+        stride: see `evaluate_text`.
+        sequences: score so many trained windows, or as many as there are; all if None.
+        task_settings: replace those of the task, as {"corpus": "python-code"}.
+        device: the first GPU, or else the CPU, if None.
+    """
+    _check(0, sequences, 1)
+    model, _, task = load_run(folder, device)
+    known = windows or [times * task.max_length - 1 for times in (1, 2, 4)]
+    tokens = None if sequences is None else max(*known, sequences * (task.max_length - 1))
+    task = _altered(task, task, task_settings or {})
+    return evaluate_text(model, task, windows=known, stride=stride, tokens=tokens)
 
 
 def _check(seed: int, sequences: int | None, batch: int) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from milepost.attention import Attention
+from milepost.attention import Attention, hard_op
 from milepost.cache import Cache, Memory
 from milepost.encoding import Encoding, Host, Positions, build
 from milepost.errors import UsageError, unknown
@@ -42,6 +42,8 @@ class Config:
         bias: whether linear layers have biases.
         dropout: probability, on the embedding and on both branches of a block.
         qk_norm, kv_shift, output_norm, output_gate: parts of the FoX Pro block (`Attention`).
+        hard_attention: whether a head attends to the key of the largest logit alone, trained
+            straight through softmax (CoPE's Table 7); for encodings whose op is softmax attention.
         window: how many keys a token sees, itself included; all if None.
         max_length: the longest sequence that tables indexed by token (absolute, relative) cover.
         encoding: a name from `milepost encodings`.
@@ -69,6 +71,7 @@ class Config:
     kv_shift: bool = False
     output_norm: bool = False
     output_gate: bool = False
+    hard_attention: bool = False
     window: int | None = None
     max_length: int = 1024
     encoding: str = "rope"
@@ -206,6 +209,7 @@ class Block(nn.Module):
             kv_shift=config.kv_shift,
             output_norm=config.output_norm,
             output_gate=config.output_gate,
+            hard=config.hard_attention,
             backend=config.backend,
         )
         self.mlp = MLP(config)
@@ -262,6 +266,9 @@ class Decoder(nn.Module):
             self.unembedding.weight = self.embedding.weight
         stack = build(config.encoding, config.host, config.encoding_options)
         distinct = list(dict.fromkeys(stack))
+        if config.hard_attention:
+            for encoding in distinct:
+                hard_op(encoding)
         self.encodings = nn.ModuleList(distinct)
         self.layer_encoding = [distinct.index(encoding) for encoding in stack]
 
@@ -286,6 +293,7 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         padding: Tensor | None = None,
         documents: Tensor | None = None,
+        shift: int = 0,
     ) -> Tensor:
         """Logits of the token after each one.
 
@@ -296,6 +304,9 @@ class Decoder(nn.Module):
                 cache, give it at every call. What comes out at padding means nothing.
             documents: (B, S) integers, equal for tokens of one packed document; neighbours in a
                 row only see their own document. Not with a cache.
+            shift: the number of the first token, where it is not 0: what an encoding makes of
+                places in the sequence is made of places that much later. With a cache, give it at
+                every call. Not with padding or documents.
 
         Returns:
             (B, S, vocab_size).
@@ -306,6 +317,14 @@ class Decoder(nn.Module):
                 tokens lie past the end of a learned table.
         """
         positions = self.positions(tokens, cache, padding, documents)
+        if shift:
+            positive("shift", shift)
+            if positions.index.ndim == 2:
+                raise UsageError(
+                    f"give shift, or padding or documents, not both: got shift = {shift} for rows "
+                    f"whose tokens have numbers of their own"
+                )
+            positions = positions.renumbered(positions.index + shift, positions.end + shift)
         if cache is None:
             cache = Cache()
         encodings = [cast(Encoding, self.encodings[i]) for i in self.layer_encoding]

@@ -39,6 +39,8 @@ COPE: dict[str, dict[str, Any]] = {
         for heads in (2, 4)
     },
     "selective-copy/paper": {**GPT2, "dim": 64, "layers": 2, "heads": 2},
+    # flip-flop's: the paper trains no model to count words
+    "last-sentence/paper": {**GPT2, "dim": 256, "layers": 4, "heads": 4},
     "counting/paper": {
         **GPT2,
         "mlp": "relu",
@@ -49,8 +51,10 @@ COPE: dict[str, dict[str, Any]] = {
         "dropout": 0.1,
     },
     "text/paper": {**GPT2, "dim": 768, "layers": 12, "heads": 12, "init_std": 0.02},
+    "prose/paper": {**GPT2, "dim": 768, "layers": 12, "heads": 12, "init_std": 0.02},
     "text/cope-124m": {**GPT2, "dim": 768, "layers": 12, "heads": 12, "init_std": 0.02},
     # "resembles the Llama-2 architecture"; 19.8M parameters in all, so embeddings are not tied
+    "code/paper": {**LLAMA, "dim": 256, "layers": 4, "heads": 8},
     "code/cope-20m": {**LLAMA, "dim": 256, "layers": 4, "heads": 8, "max_length": 4096},
 }
 
@@ -59,21 +63,25 @@ FLIP_FLOP: dict[str, dict[str, Any]] = {
     "flip-flop/liu": {**GPT2, "dim": 512, "layers": 6, "heads": 8, "init_std": 0.02},
 }
 
-# TAPE (arXiv 2501.00712)
+# TAPE (arXiv 2501.00712). Its adding model is 1024 wide where it is gated: gate and value share the
+# 2048 in the released code.
+TAPE_ADDITION: dict[str, Any] = {
+    "mlp": "geglu",
+    "mlp_dim": 1024,
+    "norm": "layer",
+    "norm_place": "post",
+    "tied": False,
+    "bias": False,
+    "dim": 1024,
+    "layers": 16,
+    "heads": 16,
+}
+
 TAPE: dict[str, dict[str, Any]] = {
-    # 1024 wide where it is gated: gate and value share the 2048 in the released code
-    "addition/tape-120m": {
-        "mlp": "geglu",
-        "mlp_dim": 1024,
-        "norm": "layer",
-        "norm_place": "post",
-        "tied": False,
-        "bias": False,
-        "dim": 1024,
-        "layers": 16,
-        "heads": 16,
-    },
+    "addition/paper": TAPE_ADDITION,
+    "addition/tape-120m": TAPE_ADDITION,
     "text/tape-155m": {**LLAMA, "dim": 768, "layers": 12, "heads": 12, "mlp_dim": 3072},
+    "pretraining/paper": {**LLAMA, "dim": 768, "layers": 12, "heads": 12, "mlp_dim": 3072},
     # The same: TAPE's passkeys are asked of Llama 2 7B, which no recipe here trains
     "passkey/paper": {**LLAMA, "dim": 768, "layers": 12, "heads": 12, "mlp_dim": 3072},
     "text/llama-2-7b": {
@@ -97,13 +105,19 @@ FOX: dict[str, dict[str, Any]] = {
     "text/fox-llama-760m": {**LLAMA, "dim": 1536, "layers": 24, "heads": 24, "mlp_dim": 4096},
 }
 
-# Two layers of 64: the scale of `make demo`. Text has more to learn.
+# Two layers of 64: the scale of `make demo`. Text and addition have more to learn.
 MINI: dict[str, dict[str, Any]] = {
     "flip-flop/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 2},
     "selective-copy/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 2},
     "counting/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 4},
     "text/mini": {**GPT2, "dim": 128, "layers": 2, "heads": 4},
+    **{
+        f"{name}/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 2}
+        for name in ("prose", "code", "pretraining")
+    },
     "passkey/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 2},
+    "last-sentence/mini": {**GPT2, "dim": 64, "layers": 2, "heads": 4},
+    "addition/mini": {**GPT2, "dim": 64, "layers": 3, "heads": 4},
 }
 
 MODELS: dict[str, dict[str, Any]] = {**MINI, **COPE, **FLIP_FLOP, **TAPE, **FOX}

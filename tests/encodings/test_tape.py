@@ -16,8 +16,32 @@ from milepost.model import Config, Decoder
 PAPER, RELEASED = {"variant": "paper"}, {"variant": "released"}
 VARIANTS = pytest.mark.parametrize("options", [PAPER, RELEASED], ids=["paper", "released"])
 MLP_ONLY, ATTENTION_ONLY = {"update": "mlp"}, {"update": "attention"}
-ABLATIONS = [PAPER, RELEASED, PAPER | MLP_ONLY, RELEASED | MLP_ONLY, RELEASED | ATTENTION_ONLY]
-ALL = pytest.mark.parametrize("options", ABLATIONS, ids=lambda options: "-".join(options.values()))
+NOT_EQUIVARIANT, VECTOR = {"equivariant": False}, {"form": "vector"}
+EQUIVARIANT = [
+    PAPER,
+    RELEASED,
+    PAPER | MLP_ONLY,
+    RELEASED | MLP_ONLY,
+    PAPER | ATTENTION_ONLY,
+    RELEASED | ATTENTION_ONLY,
+    PAPER | VECTOR,
+    PAPER | VECTOR | MLP_ONLY,
+]
+OTHERS = [
+    PAPER | NOT_EQUIVARIANT,
+    PAPER | NOT_EQUIVARIANT | MLP_ONLY,
+    RELEASED | NOT_EQUIVARIANT,
+    RELEASED | NOT_EQUIVARIANT | MLP_ONLY,
+]
+
+
+def every(cases):
+    return pytest.mark.parametrize(
+        "options", cases, ids=lambda options: "-".join(map(str, options.values()))
+    )
+
+
+ALL = every(EQUIVARIANT + OTHERS)
 TOKENS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1, 8, 2, 8, 1, 8, 2]])
 
 
@@ -213,7 +237,7 @@ def test_updates_reach_the_logits(options):
     assert (fresh(TOKENS) - moved(TOKENS)).abs().max() > 1e-3
 
 
-@ALL
+@every(EQUIVARIANT)
 def test_orthogonal_change_of_positions_leaves_logits_and_passes_through(options):
     model = moving(options)
     if options["variant"] == "paper":  # any R per head and frequency, reflections included
@@ -246,7 +270,7 @@ def test_released_variant_has_no_reflections():
         assert ((mirrored - logits).abs().max() < 1e-10) == holds
 
 
-@ALL
+@every(EQUIVARIANT)
 def test_shift_of_all_positions_changes_nothing(options):
     model = moving(options)
     logits, _ = watch(model)
@@ -254,6 +278,81 @@ def test_shift_of_all_positions_changes_nothing(options):
     torch.testing.assert_close(shifted, logits, rtol=0, atol=1e-10)
     stretched, _ = watch(model, place=lambda p: p.renumbered(p.index * 2))
     assert (stretched - logits).abs().max() > 1e-4
+
+
+@every(OTHERS)
+def test_a_shift_changes_the_logits_where_the_right_index_is_mixed(options):
+    """And only by what was learned: fresh, it is RoPE."""
+    for model, moves in ((decoder(options), False), (moving(options), True)):
+        logits, _ = watch(model)
+        shifted, _ = watch(model, place=lambda p: p.renumbered(p.index + 1000))
+        assert ((shifted - logits).abs().max() > 1e-4) == moves
+        assert moves or (shifted - logits).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("key_heads", [2, 4])
+@pytest.mark.parametrize("ablation", [NOT_EQUIVARIANT, VECTOR], ids=["not equivariant", "vector"])
+def test_ablations_of_equation_8_act_on_the_four_numbers_of_a_position(key_heads, ablation):
+    """vec(e) ← vec(e) + W₂ diag(ψ) W₁ vec(ẽ): by 4 × 4 matrices, or by the number of L = 1."""
+    torch.manual_seed(0)
+    host = Host(dim=10, layers=2, heads=4, key_heads=key_heads, head_dim=6, max_length=8)
+    encoding = perturb(Tape(host, hidden=5, **ablation).double())
+    tensors = operands_of(host, batch=2, length=4)
+    state = torch.randn(2, key_heads, 4, 2, 2, 3, dtype=torch.float64)
+    with patch.object(encoding, "after_attention", None):
+        out, before = apply(encoding, **tensors, state=state)  # value ‖ ẽ, of each head
+    torch.testing.assert_close(before, state)
+    _, after = apply(encoding, **tensors, state=state)
+    mean = out.unflatten(1, (key_heads, -1)).mean(2)
+    layer = encoding.after_attention
+    for b in range(2):
+        for g in range(key_heads):
+            for i in range(4):
+                psi = F.silu(layer.gate[g] @ mean[b, g, i, :6])
+                matrix = layer.down[g] @ torch.diag(psi) @ layer.up[g]
+                assert matrix.shape == ((4, 4) if ablation == NOT_EQUIVARIANT else (1, 1))
+                tilde = mean[b, g, i, 6:].view(2, 2, 3)
+                for f in range(3):
+                    vector = tilde[:, :, f].reshape(4)
+                    moved = matrix @ vector if len(matrix) == 4 else matrix.item() * vector
+                    expected = state[b, g, i, :, :, f] + moved.view(2, 2)
+                    torch.testing.assert_close(
+                        after[b, g, i, :, :, f], expected, rtol=0, atol=1e-12
+                    )
+
+
+def test_attention_alone_adds_a_multiple_of_what_was_gathered():
+    torch.manual_seed(0)
+    host = Host(dim=10, layers=2, heads=4, key_heads=2, head_dim=6, max_length=8)
+    encoding = perturb(Tape(host, update="attention").double())
+    tensors = operands_of(host, batch=2, length=4)
+    state = torch.randn(2, 2, 4, 2, 2, 3, dtype=torch.float64)
+    with patch.object(encoding, "after_attention", None):
+        out, _ = apply(encoding, **tensors, state=state)
+    _, after = apply(encoding, **tensors, state=state)
+    gathered = out.unflatten(1, (2, -1)).mean(2)[..., 6:].view_as(state)
+    rate = encoding.after_attention.rate
+    assert rate.numel() == 2
+    torch.testing.assert_close(after, state + rate * gathered, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("key_heads", [2, 4])
+def test_the_released_ablation_has_maps_for_real_and_imaginary_part(key_heads):
+    torch.manual_seed(0)
+    host = Host(dim=10, layers=2, heads=4, key_heads=key_heads, head_dim=6, max_length=8)
+    options = RELEASED | NOT_EQUIVARIANT | MLP_ONLY
+    encoding = perturb(Tape(host, hidden=5, **options).double())
+    state = torch.randn(2, key_heads, 4, 1, 2, 3, dtype=torch.float64)
+    hidden = torch.randn(2, 4, 10, dtype=torch.float64)
+    after, mlp = encoding.carry(state, hidden), encoding.after_mlp
+    for part in range(2):
+        for b in range(2):
+            for i in range(4):
+                gates = torch.diag(F.silu(mlp.gate @ hidden[b, i]))
+                mixing = mlp.down[part] @ gates @ mlp.up[part]
+                before = state[b, :, i, 0, part]
+                expected = before + mixing @ before
+                torch.testing.assert_close(after[b, :, i, 0, part], expected, rtol=0, atol=1e-12)
 
 
 @VARIANTS
@@ -400,6 +499,10 @@ def test_parameters_at_the_papers_size():
 
     assert count(PAPER) == 11 * 12 * 48 * (64 + 2 + 2) == 430_848
     assert count(RELEASED) == 11 * (48 * (768 + 12 + 12) + 12) == 418_308
+    assert count(PAPER | NOT_EQUIVARIANT) == 11 * 12 * 48 * (64 + 4 + 4) == 456_192
+    assert count(PAPER | VECTOR) == 11 * 12 * 48 * (64 + 1 + 1) == 418_176
+    assert count(PAPER | ATTENTION_ONLY) == count(RELEASED | ATTENTION_ONLY) == 11 * 12
+    assert count(RELEASED | NOT_EQUIVARIANT) == 11 * (48 * (768 + 24 + 24) + 12) == 430_980
 
 
 @pytest.mark.parametrize(
@@ -407,7 +510,13 @@ def test_parameters_at_the_papers_size():
     [
         ({"variant": "papers"}, "unknown variant 'papers'.*paper, released"),
         ({"update": "none"}, "unknown update 'none'.*attention, both, mlp"),
-        ({"update": "attention"}, "update='attention'.*variant='released'"),
+        ({"form": "matrix"}, "unknown form 'matrix'.*tensor, vector"),
+        (ATTENTION_ONLY | VECTOR, "form='vector' changes Eq. 8, which update='attention'"),
+        (ATTENTION_ONLY | NOT_EQUIVARIANT, "equivariant=False changes Eq. 8, which update"),
+        (RELEASED | VECTOR, "form='vector' needs positions that are tensors.*variant='paper'"),
+        (NOT_EQUIVARIANT | VECTOR, "equivariant=False mixes all.*choose one of the two"),
+        ({"factor": 2.0}, "factor only with initial='yarn', got initial='rope'"),
+        ({"initial": "yarn", "factor": 0.5}, "factor must be at least 1, got 0.5"),
         ({"hidden": 0}, "hidden must be a whole number above 0, got 0"),
         ({"base": -1.0}, "base must be above 0"),
     ],
@@ -431,13 +540,35 @@ def test_it_starts_from_the_hosts_own_rotations_unless_a_base_is_given():
     host = Host(32, 2, 4, 2, 8, 64, rope=lambda: own)
     x, at = torch.randn(1, 5, 32), Positions(torch.arange(5), 0, 5)
     _, expected = own.begin(x, at)
-    for name in ("tape", "cope+rope", "fox+rope", "rope", "shifted-sparse"):
+    for name in ("tape", "cope+rope", "fox+rope", "stick-breaking+rope", "rope", "shifted-sparse"):
         _, state = build(name, host)[0].begin(x, at)
         cos = state[0, 0, :, 0, 0] if name == "tape" else state[0][0, 0]
         assert torch.equal(cos, expected[0][0, 0]), name
         _, other = build(name, host, {"base": 1e4})[0].begin(x, at)
         cos = other[0, 0, :, 0, 0] if name == "tape" else other[0][0, 0]
         assert not torch.equal(cos, expected[0][0, 0]), name
+
+
+@VARIANTS
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_from_yarn_it_starts_as_yarn(options, factor):
+    """And with factor 1 it is TAPE itself, also when positions have moved."""
+    stretched = {"factor": factor, "original_length": 4}
+    yarn = decoder(stretched, encoding="yarn")
+    fresh = decoder(options | stretched | {"initial": "yarn"})
+    torch.testing.assert_close(fresh(TOKENS), yarn(TOKENS), rtol=0, atol=1e-12)
+    plain, moved = moving(options), moving(options | stretched | {"initial": "yarn"})
+    moved.load_state_dict(plain.state_dict())
+    assert torch.equal(moved(TOKENS), plain(TOKENS)) == (factor == 1)
+    assert (moved(TOKENS) - yarn(TOKENS)).abs().max() > 1e-3
+
+
+def test_yarn_in_a_model_that_came_with_rotations_needs_its_base():
+    host = Host(32, 2, 4, 2, 8, 64, rope=lambda: build("rope", host)[0])
+    with pytest.raises(UsageError, match=r"initial='yarn' turns by angles.*give base"):
+        build("tape", host, {"initial": "yarn"})
+    stack = build("tape", host, {"initial": "yarn", "base": 500.0})
+    assert stack[0].rope.base == 500
 
 
 def test_an_unknown_start_is_named():

@@ -17,8 +17,10 @@ EVERY_NAME = (
     "relative",
     "cope",
     "cope_alibi",
+    "cope_bias",
     "cope_mlp",
     "forgetting",
+    "hard",
     "stick_breaking",
 )
 

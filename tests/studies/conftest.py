@@ -1,9 +1,18 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from milepost import presets
 from milepost.training import recipes
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A folder with none beside it: results that lie in folders beside a study's are taken."""
+    folder = tmp_path / "study"
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture

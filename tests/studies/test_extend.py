@@ -13,6 +13,7 @@ from milepost.errors import UsageError
 from milepost.report import extension as report
 from milepost.studies import cell as cells
 from milepost.studies import extend
+from milepost.studies.executors.local import Local
 from milepost.studies.extend import Data, ExtensionCell, Schedule, base_folder
 from milepost.studies.extension import BASE, Figures
 from milepost.studies.run import run
@@ -275,7 +276,7 @@ def test_a_study_trains_a_base_once_and_shows_what_there_is(tiny, tmp_path):
         scale="mini",
         encodings=["lora", "cope"],
         seeds=1,
-        jobs=2,
+        executor=Local(jobs=2),
         watch=lambda _, line: line and news.append(line),
     )
     assert not progress.failed, news
@@ -286,7 +287,7 @@ def test_a_study_trains_a_base_once_and_shows_what_there_is(tiny, tmp_path):
     assert report.bases(found) == []
     base = base_folder(cell_of(tiny, "cope"), directory)
     trained = (base / "model.safetensors").stat().st_mtime_ns
-    again = run(tiny, directory, scale="mini", encodings=["theta"], seeds=1, jobs=1)
+    again = run(tiny, directory, scale="mini", encodings=["theta"], seeds=1, executor=Local(jobs=1))
     assert (again.finished, again.skipped) == (1, 1)
     assert (base / "model.safetensors").stat().st_mtime_ns == trained
     assert report.load(directory).rows == ("base", "lora", "theta", "cope")
@@ -297,7 +298,9 @@ def test_a_base_that_is_gone_is_trained_again(tiny, tmp_path):
     base = cell_of(tiny, BASE)
     first = run_alone(base, directory)
     shutil.rmtree(directory / "bases")
-    progress = run(tiny, directory, scale="mini", encodings=["lora"], seeds=1, jobs=1)
+    progress = run(
+        tiny, directory, scale="mini", encodings=["lora"], seeds=1, executor=Local(jobs=1)
+    )
     assert (progress.finished, progress.skipped) == (2, 0)
     again = json.loads(cells.result_file(base, directory).read_text())
     assert (again["base"], again["perplexity"]) == (first["base"], first["perplexity"])
@@ -312,7 +315,7 @@ def test_a_base_that_fails_takes_its_rows_with_it(tiny, tmp_path):
         scale="mini",
         encodings=["tape"],
         seeds=1,
-        jobs=1,
+        executor=Local(jobs=1),
         watch=lambda _, line: line and news.append(line),
     )
     assert [cell.label for cell in progress.failed] == ["base, seed 0", "tape, seed 0"]

@@ -5,9 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,8 +14,11 @@ from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import results
 from milepost.studies import cell as cells
-from milepost.studies.cell import Cell, Report
-from milepost.studies.run import Progress, Running, makespan, run
+from milepost.studies.cell import Cell
+from milepost.studies.executors import local
+from milepost.studies.executors.local import Local
+from milepost.studies.run import run
+from milepost.studies.study import Row
 from milepost.training.rundir import locked
 
 STUDY = studies.load("cope-table2")
@@ -35,7 +36,7 @@ def result_times(directory):
     return {path.name: path.stat().st_mtime_ns for path in (directory / "cells").iterdir()}
 
 
-def test_failures_stay_alone_and_a_second_run_does_only_what_is_missing(tiny, tmp_path):
+def test_failures_stay_alone_and_a_second_run_does_only_what_is_asked_for(tiny, tmp_path):
     tiny["selective-copy/mini"]["options"] = {"p_max": 0}  # which CoPE refuses
     killed = []
 
@@ -46,7 +47,13 @@ def test_failures_stay_alone_and_a_second_run_does_only_what_is_missing(tiny, tm
 
     def run_it(**options):
         return run(
-            STUDY, tmp_path, scale="mini", encodings=["rope", "cope"], seeds=1, jobs=2, **options
+            STUDY,
+            tmp_path,
+            scale="mini",
+            encodings=["rope", "cope"],
+            seeds=1,
+            executor=Local(jobs=2),
+            **options,
         )
 
     progress = run_it(watch=kill_the_first)
@@ -59,6 +66,14 @@ def test_failures_stay_alone_and_a_second_run_does_only_what_is_missing(tiny, tm
 
     news = []
     progress = run_it(watch=lambda _, line: line and news.append(line))
+    assert (progress.finished, progress.skipped, len(progress.failed)) == (0, 2, 2)
+    assert result_times(tmp_path) == before
+    waiting = "failed before, and waits for --retry: "
+    assert [waiting in line for line in news] == [True, True]
+    assert any(line.startswith(f"{killed[0].label}: {waiting}killed by SIGKILL") for line in news)
+
+    news.clear()
+    progress = run_it(retry=True, watch=lambda _, line: line and news.append(line))
     assert (progress.finished, progress.skipped, len(progress.failed)) == (1, 2, 1)
     assert sorted(line.split(",")[0] for line in news) == [killed[0].arm, "selective-copy"]
     after = result_times(tmp_path)
@@ -102,7 +117,7 @@ def test_ctrl_c_does_not_reach_the_first_cell(tmp_path):
     """The tracker that the first start of a process begins is what let it through."""
     script = f"""
 import multiprocessing, pathlib, signal
-from milepost.studies import run
+from milepost.studies.executors import local
 
 if __name__ == "__main__":
     seen = []
@@ -113,8 +128,8 @@ if __name__ == "__main__":
         seen.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
     multiprocessing.get_context("forkserver").Process.start = start
     path = pathlib.Path({str(tmp_path)!r}) / "x"
-    run.cells.failure_file = run.cells.result_file = lambda *_: path
-    run._start(None, path, 1, None)
+    local.cells.log_file = lambda *_: path
+    local.start(None, path, 1, None)
     print(seen)
 """
     ended = subprocess.run(
@@ -141,7 +156,24 @@ def test_a_cell_ignores_ctrl_c_first_of_all(tiny, tmp_path, monkeypatch):
 
 
 def one_cell():
-    return Cell.build(STUDY.arm("flip-flop"), "mini", "rope", 0)
+    return Cell.build(STUDY.arm("flip-flop"), "mini", Row("rope", "rope"), 0)
+
+
+class Nowhere(Local):
+    """An executor that runs nothing; `asked` is what it would have run."""
+
+    detached = True
+
+    def __init__(self):
+        super().__init__(jobs=1)
+        self.asked = []
+
+    def begin(self, directory, cells):
+        self.asked = list(cells)
+        return []
+
+    def start(self, cells):
+        return []
 
 
 def run_alone(cell, directory, **options):
@@ -167,11 +199,16 @@ def test_the_device_reaches_the_cell(tiny, tmp_path, monkeypatch):
         run_alone(one_cell(), tmp_path, device="meta")
     assert run_alone(one_cell(), tmp_path, device="cpu")["machine"]["device"] == "cpu"
     with pytest.raises(UsageError, match="device 'meta' cannot be used here"):
-        run(STUDY, tmp_path / "study", scale="mini", device="meta")
-    assert not (tmp_path / "study").exists()
+        Local(device="meta")
     passed = []
-    monkeypatch.setattr("milepost.studies.run._pool", lambda *given: passed.append(given[3]))
-    run(STUDY, tmp_path, scale="mini", device="cpu")
+
+    def start(cell, directory, threads, device):
+        passed.append(device)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        run(STUDY, tmp_path, scale="mini", executor=Local(device="cpu"))
     assert passed == ["cpu"]
 
 
@@ -182,33 +219,31 @@ def test_a_damaged_declaration_is_named(text, tiny, tmp_path):
         run(STUDY, tmp_path, scale="mini")
 
 
-def test_a_damaged_result_runs_again(tiny, tmp_path, monkeypatch):
+def test_a_damaged_result_runs_again(tiny, tmp_path):
     study = replace(STUDY, arms=STUDY.arms[:1])
-    queued, news = [], []
-    monkeypatch.setattr(
-        "milepost.studies.run._pool", lambda progress, *_: queued.extend(progress.queued)
-    )
+    nowhere, news = Nowhere(), []
     cell = one_cell()
     cells.result_file(cell, tmp_path).parent.mkdir()
     cells.result_file(cell, tmp_path).write_text("{}")
 
     def watch(progress, line):
-        news.append(line)
+        news.extend([line] if line else [])
 
-    run(study, tmp_path, scale="mini", encodings=["rope"], seeds=1, watch=watch)
-    assert queued == [cell]
+    rope = {"scale": "mini", "encodings": ["rope"], "seeds": 1}
+    run(study, tmp_path, **rope, executor=nowhere, watch=watch)
+    assert nowhere.asked == [cell]
     (line,) = news
     assert f"{cell.hash}.json is damaged" in line
 
 
-def test_results_of_an_earlier_recipe_become_strays(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("milepost.studies.run._pool", lambda *_: None)
-    run(STUDY, tmp_path, scale="mini", encodings=["rope", "alibi"], seeds=1)
+def test_results_of_an_earlier_recipe_become_strays(tiny, tmp_path):
+    nowhere = Nowhere()
+    run(STUDY, tmp_path, scale="mini", encodings=["rope", "alibi"], seeds=1, executor=nowhere)
     old = one_cell().hash
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / f"{old}.json").write_text("{}")
     tiny["flip-flop/mini"]["training"]["steps"] = 4
-    run(STUDY, tmp_path, scale="mini", encodings=["cope"], seeds=1)
+    run(STUDY, tmp_path, scale="mini", encodings=["cope"], seeds=1, executor=nowhere)
     declared = json.loads((tmp_path / "study.json").read_text())
     grid = {(cell["arm"], cell["encoding"]) for cell in declared["cells"]}
     assert grid == {
@@ -230,10 +265,10 @@ def test_another_study_in_the_folder_is_refused(tiny, tmp_path):
         run(STUDY, tmp_path, scale="mini")
 
 
-def test_a_run_with_other_rows_widens_the_declared_grid(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("milepost.studies.run._pool", lambda *_: None)
-    run(STUDY, tmp_path, scale="mini", encodings=["alibi", "cope"], seeds=1)
-    run(STUDY, tmp_path, scale="mini", encodings=["rope"], seeds=2)
+def test_a_run_with_other_rows_widens_the_declared_grid(tiny, tmp_path):
+    nowhere = Nowhere()
+    run(STUDY, tmp_path, scale="mini", encodings=["alibi", "cope"], seeds=1, executor=nowhere)
+    run(STUDY, tmp_path, scale="mini", encodings=["rope"], seeds=2, executor=nowhere)
     declared = json.loads((tmp_path / "study.json").read_text())
     assert declared["encodings"] == ["rope", "cope", "alibi"]
     assert declared["seeds"] == 2
@@ -245,39 +280,19 @@ def test_a_run_with_other_rows_widens_the_declared_grid(tiny, tmp_path, monkeypa
     }
 
 
-@pytest.mark.parametrize(("argument", "value"), [("jobs", 0), ("seeds", 0)])
-def test_counts_below_one_are_refused(tmp_path, argument, value):
-    with pytest.raises(UsageError, match=f"{argument} must be at least 1, got {value}"):
-        run(STUDY, tmp_path, scale="mini", **{argument: value})
+def test_counts_below_one_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="jobs must be at least 1, got 0"):
+        Local(jobs=0)
+    with pytest.raises(UsageError, match="seeds must be at least 1, got 0"):
+        run(STUDY, tmp_path, scale="mini", seeds=0)
+    assert not list(tmp_path.iterdir())
 
 
-def test_makespan_gives_each_waiting_task_to_whoever_is_free_first():
-    # two busy for 3 and 1; then 4 starts at 1, 2 at 3, 1 at 5
-    assert makespan([3.0, 1.0], [4.0, 2.0, 1.0], 2) == 6.0
-    assert makespan([], [2.0, 2.0, 2.0], 2) == 4.0
-    assert makespan([], [], 2) == 0.0
-
-
-def test_time_left_follows_the_pace_of_what_is_done(monkeypatch):
-    monkeypatch.setattr("milepost.studies.run.time.monotonic", lambda: 100.0)
-    cell = SimpleNamespace(cost=10.0)
-    progress = Progress(total=4, jobs=1, queued=deque([cell, cell]))
-    assert progress.seconds_left is None
-    # half of a cell in 20 s, a quarter of it by an earlier process: 80 s a cell
-    progress.running = [Running(cell, None, None, 80.0, Report(0.5, "", resumed_at=0.25))]
-    assert progress.seconds_left == pytest.approx(40 + 80 + 80)
-    progress.paces = [2.0]  # and one cell took 20 s: 50 s a cell
-    assert progress.seconds_left == pytest.approx(25 + 50 + 50)
-
-
-def test_cells_run_seed_by_seed_and_the_longest_first(tiny, tmp_path, monkeypatch):
-    queued = []
-    monkeypatch.setattr(
-        "milepost.studies.run._pool", lambda progress, *_: queued.extend(progress.queued)
-    )
+def test_cells_run_seed_by_seed_and_the_longest_first(tiny, tmp_path):
+    nowhere = Nowhere()
     tiny["flip-flop/mini"]["training"]["steps"] = 1000
-    run(STUDY, tmp_path, scale="mini", encodings=["rope"], seeds=2)
-    assert [(cell.settings.seed, cell.arm) for cell in queued] == [
+    run(STUDY, tmp_path, scale="mini", encodings=["rope"], seeds=2, executor=nowhere)
+    assert [(cell.settings.seed, cell.arm) for cell in nowhere.asked] == [
         (0, "flip-flop"),
         (0, "selective-copy"),
         (1, "flip-flop"),

@@ -1,12 +1,12 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from milepost import encoding, studies, tasks
 from milepost.errors import UsageError
+from milepost.model import Config
 from milepost.studies.cell import Cell
-from milepost.studies.extension import Extension
-from milepost.studies.study import Figure, Study
+from milepost.studies.study import Figure, Row, Study
 from milepost.training import recipes
 from milepost.training.settings import Settings
 
@@ -31,8 +31,92 @@ TABLES_3_AND_4 = {
 }
 
 
+TABLE_5 = {
+    ("prose", "x1"): {"absolute": 24.87, "relative": 23.81, "cope": 23.46, "cope+relative": 23.23},
+    ("code", "x1"): {"absolute": 4.7, "rope": 4.1, "cope": 3.9, "cope+rope": 4.0},
+}
+TABLE_8 = {
+    ("prose", "x1"): {
+        "absolute": 24.87,
+        "cope": 23.46,
+        "val-gates": 23.33,
+        "sep-keys": 23.18,
+        "tables of their own": 23.58,
+        "p_max low": 23.22,
+        "p_max = T": 23.31,
+        "cope-alibi": 25.09,
+    }
+}
+ADDITION = {("addition", "mean"): {"rope": 26.32, "randomized": 26.56, "none": 22.45}}
+ADDITION["addition", "mean"] |= {"fire": 26.98, "tape": 32.82, "tape + yarn": 33.92}
+SHORT_ADDITION = {
+    ("addition", "mean"): {"rope": 26.12, "randomized": 26.12, "fire": 39.44, "tape": 41.42}
+}
+DIAGONAL = {("prose", "last"): {"rope": 0.30, "tape": 0.17}}
+ROWS_OF_TAPE = ("rope", "feed forward alone", "attention alone", "tape", "not equivariant")
+ROWS_OF_TAPE += ("no tensors", "B′ = 12", "B′ = 24", "B′ = 96", "B′ = 192")
+TABLES_6_AND_7 = {
+    ("prose", f"x{factor}"): dict(zip(ROWS_OF_TAPE, printed, strict=True))
+    for factor, printed in {
+        "0.125": (139.2, 143.3, 142.7, 132.0, 132.9, 138.4, 133.2, 133.0, 133.2, 133.0),
+        "0.25": (92.8, 95.0, 94.3, 86.6, 87.8, 91.3, 87.9, 86.1, 87.5, 87.3),
+        "0.5": (69.3, 70.7, 70.1, 63.9, 65.4, 67.8, 65.2, 63.2, 64.5, 64.5),
+        "1": (57.2, 58.4, 57.6, 52.2, 54.1, 55.7, 53.6, 51.8, 52.7, 53.0),
+    }.items()
+}
+# dimension, layers / heads: in distribution, out of it
+TABLE_7 = {
+    "absolute 256, 4/4": ((6.8, 6.9), (21.7, 7.9)),
+    "absolute 256, 2/4": (11.1, 10.6),
+    "absolute 256, 4/2": (0.1, 18.0),
+    "absolute 256, 2/2": (13.9, 31.5),
+    "absolute 128, 4/4": (5.4, 24.8),
+    "absolute 128, 2/4": (0.08, 19.9),
+    "absolute 128, 4/2": (0.07, 16.5),
+    "absolute 128, 2/2": (19.1, 28.6),
+    "absolute, hard attention": (50.7, 49.1),
+    "rope 256, 4/4": ((1.8, 3.1), (20.3, 2.9)),
+    "rope 256, 2/4": (5.1, 14.7),
+    "rope 256, 4/2": (0.02, 19.0),
+    "rope 256, 2/2": (5.4, 19.8),
+    "rope 128, 4/4": (0.1, 8.9),
+    "rope 128, 2/4": (0.1, 18.2),
+    "rope 128, 4/2": (0.02, 17.3),
+    "rope 128, 2/2": (14.4, 25.2),
+    "cope 256, 4/4": ((0.03, 0.06), (4.9, 4.4)),
+    "cope 256, 2/4": (0.0, 13.2),
+    "cope 256, 4/2": (0.0, 3.0),
+    "cope 256, 2/2": (0.0, 14.6),
+    "cope 128, 4/4": (0.2, 33.2),
+    "cope 128, 2/4": (0.03, 22.3),
+    "cope 128, 4/2": (0.03, 14.5),
+    "cope 128, 2/2": (0.02, 24.5),
+    "cope-mlp": (0.03, 5.9),
+    "cope-mlp, first layer": (0.9, 24.3),
+    "cope-alibi, from 1": ((0.0, 0.0), (11.4, 3.4)),
+    "cope-alibi, from 1/4": ((0.0, 0.0), (8.7, 7.6)),
+    "cope-alibi, from 1/16": ((0.0, 0.0), (17.1, 1.5)),
+    "cope-alibi, learned": ((0.0, 0.0), (11.4, 4.0)),
+}
+FLIP_FLOP = {
+    ("flip-flop", name): {row: numbers[i] for row, numbers in TABLE_7.items()}
+    for i, name in enumerate(("in", "sparse"))
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "printed"), [("cope-table2", TABLE_2), ("cope-table3", TABLES_3_AND_4)]
+    ("name", "printed"),
+    [
+        ("cope-table2", TABLE_2),
+        ("cope-table3", TABLES_3_AND_4),
+        ("cope-table5", TABLE_5),
+        ("cope-table7", FLIP_FLOP),
+        ("cope-table8", TABLE_8),
+        ("tape-figure2", ADDITION),
+        ("tape-figure4", SHORT_ADDITION),
+        ("tape-figure7", DIAGONAL),
+        ("tape-table6", TABLES_6_AND_7),
+    ],
 )
 def test_the_papers_numbers(name, printed):
     found = {}
@@ -42,27 +126,74 @@ def test_the_papers_numbers(name, printed):
                 found.setdefault((column.arm, column.test_set), {}).update(column.paper)
                 assert column.source
     assert found == {
-        place: {row: Figure(*numbers) for row, numbers in rows.items()}
+        place: {
+            row: Figure(*numbers) if isinstance(numbers, tuple) else Figure(numbers)
+            for row, numbers in rows.items()
+        }
         for place, rows in printed.items()
     }
 
 
-def test_the_studies():
-    kinds = {name: type(studies.load(name)) for name in studies.names()}
-    assert kinds == {"cope-table2": Study, "cope-table3": Study, "tape-table2": Extension}
+STUDIES = [name for name in studies.names() if type(studies.load(name)) is Study]
 
 
-@pytest.mark.parametrize("name", ["cope-table2", "cope-table3"])
+def test_there_is_a_study_for_every_table_and_figure():
+    assert set(studies.names()) == {
+        *(f"cope-table{n}" for n in (1, 2, 3, 5, 7, 8)),
+        *(f"cope-figure{n}" for n in (2, 3, 4)),
+        *("cope-saturation", "cope-pairs", "cope-gates"),
+        *(f"tape-table{n}" for n in (1, 2, 3, 6, 8, 9)),
+        *(f"tape-figure{n}" for n in (2, 4, 7)),
+        *("fox-length", "fox-needle", "fox-pro", "stick-breaking-remainder"),
+    }
+
+
+@pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize("scale", recipes.SCALES)
 def test_every_column_is_measured_by_some_cell(name, scale):
     study = studies.load(name)
     cells = study.cells(scale, study.encodings, 1)
-    measured = {(cell.arm, test_set) for cell in cells for test_set in cell.test_sets}
+    assert len({(cell.arm, cell.encoding) for cell in cells}) == len(cells)
+    tested = {(cell.arm, test_set) for cell in cells for test_set in cell.test_sets}
+    probed = {(cell.arm, probe) for cell in cells for probe in cell.probes}
     for table in study.tables:
         for column in table.columns:
-            assert (column.arm, column.test_set) in measured
-            assert column.metric == tasks.build(study.arm(column.arm).task).headline
+            if column.probe:
+                assert (column.arm, column.probe) in probed
+            else:
+                assert (column.arm, column.test_set) in tested
+                assert column.metric == tasks.build(study.arm(column.arm).task).headline
             assert set(column.paper) <= set(study.encodings)
+            assert bool(column.paper) <= bool(column.source)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_claims_and_pictures_are_about_what_there_is(name):
+    study = studies.load(name)
+    columns = {table.name for table in study.tables} | {
+        f"{table.name}/{column.title}" for table in study.tables for column in table.columns
+    }
+    for claim in study.claims:
+        assert set(claim.columns) <= columns
+        assert {*claim.better, *claim.worse} <= set(study.encodings)
+        assert not set(claim.better) & set(claim.worse)
+        judged = bool(claim.why_not) + bool(claim.worse) + (claim.within is not None)
+        assert judged == 1, claim
+        assert bool(claim.columns) != bool(claim.why_not)
+    names = [picture.name for picture in study.pictures]
+    assert len(set(names)) == len(names)
+    for picture in study.pictures:
+        probes = {probe.name or probe.kind for probe in study.arm(picture.arm).probes}
+        assert picture.probe in probes or picture.kind == "history"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_rows_settings_fit_its_encoding(name):
+    study = studies.load(name)
+    for scale in recipes.SCALES:
+        for cell in study.cells(scale, study.encodings, 1):
+            encoding.check(cell.settings.encoding, cell.settings.encoding_options)
+            assert set(cell.settings.model) <= {field.name for field in fields(Config)}
 
 
 def test_the_grid_is_arms_by_encodings_by_seeds():
@@ -104,7 +235,7 @@ def test_an_unknown_study_is_named_with_the_nearest():
 @pytest.fixture
 def cell():
     arm = studies.load("cope-table2").arm("flip-flop")
-    return Cell.build(arm, "mini", "cope", 0)
+    return Cell.build(arm, "mini", Row("cope", "cope"), 0)
 
 
 def test_the_hash_does_not_depend_on_the_order_of_keys(cell):
@@ -117,7 +248,7 @@ def test_the_hash_does_not_depend_on_the_order_of_keys(cell):
         task_settings=turned(cell.settings.task_settings),
     )
     assert list(settings.model) != list(cell.settings.model)
-    other = Cell("other arm, same numbers", settings, turned(cell.test_sets))
+    other = Cell("other arm", "other row, same numbers", settings, turned(cell.test_sets))
     assert other.hash == cell.hash
 
 
@@ -125,7 +256,7 @@ def test_a_hash_that_results_are_named_after_stays():
     settings = Settings(
         task="flip-flop", encoding="rope", model={"dim": 8}, steps=1, batch=1, lr=0.1
     )
-    assert Cell("a", settings, {"in": 4}).hash == "9c0db9da6366a63f"
+    assert Cell("a", "b", settings, {"in": 4}).hash == "9c0db9da6366a63f"
 
 
 def test_the_hash_depends_on_every_setting(cell):
@@ -152,8 +283,9 @@ def test_the_hash_depends_on_every_setting(cell):
         "train_sequences": 7,
         "evaluate_every": 7,
         "evaluate_sequences": 7,
+        "evaluate_on": ["sparse"],
     }
-    assert set(changes) == set(cell.settings.to_dict())
+    assert set(changes) == {field.name for field in fields(Settings)}
     hashes = {
         replace(cell, settings=replace(cell.settings, **{name: value})).hash
         for name, value in changes.items()

@@ -15,8 +15,10 @@ from milepost.errors import UsageError
 from milepost.tasks import task as base
 
 SMALL = {
+    "addition": {"digits": 6},
     "counting": {"max_steps": 12, "pass_weight": 4, "variables": 2, "trim": 32},
     "flip-flop": {"length": 20},
+    "last-sentence": {"sentences": 4, "words": 5, "vocabulary": 3, "most": 2},
     "passkey": {"length": 300},
     "selective-copy": {"data": 6, "blanks": 6},
     "text": {"corpus": str(Path(__file__).parent / "corpus"), "length": 20},
@@ -25,7 +27,15 @@ every_task = pytest.mark.parametrize("name", tasks.names())
 
 
 def test_every_file_of_the_folder_is_a_task():
-    assert tasks.names() == ("counting", "flip-flop", "passkey", "selective-copy", "text")
+    assert tasks.names() == (
+        "addition",
+        "counting",
+        "flip-flop",
+        "last-sentence",
+        "passkey",
+        "selective-copy",
+        "text",
+    )
 
 
 def test_listing_the_names_imports_no_task():
@@ -102,8 +112,10 @@ def test_global_generators_are_neither_read_nor_moved(name):
 @pytest.mark.parametrize(
     ("name", "sequence"),
     [
+        ("addition", "8 9 2 0 3 4 + 2 9 = 0 9 3 0 3 4 <end>"),
         ("counting", "pass; b = 0 ; b ++; b = 0 ; print b 0"),
         ("flip-flop", "w 1 i 0 r 1 i 1 i 0 i 1 i 0 i 1 i 0 r 1"),
+        ("last-sentence", "bell Ada book . Ada Ada . how many Ada in the last sentence ? 2"),
         ("selective-copy", "M . . . K G . . K N . D | M K G K N D"),
         ("text", "n d ␣ y o u ␣ k n o w ␣ h o w ␣ o f t e"),
     ],

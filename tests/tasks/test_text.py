@@ -143,3 +143,40 @@ def test_a_small_model_learns_what_follows_a_byte(task: Text) -> None:
         optimizer.step()
     assert losses[0] == pytest.approx(torch.tensor(256.0).log().item())
     assert losses[-1] < 2.2
+
+
+def test_other_tokens_are_windows_of_the_same_text() -> None:
+    pytest.importorskip("tokenizers")
+    other = Text(corpus=str(FOLDER), length=8, tokens=270)
+    assert other.vocab_size == len(other.vocab) == len(set(other.vocab)) == 270
+    tokens = other.text("test")
+    assert tokens.dtype == torch.int64
+    assert other.bytes_of(tokens) == TEXTS["test"]
+    assert len(tokens) < len(TEXTS["test"])
+    batch = other.batch(0, "train", 0, 16)
+    assert batch.tokens.shape == (16, 8)
+    assert all(other.bytes_of(row) in TEXTS["train"] for row in batch.tokens)
+    assert {one.task.vocab for one in other.test_sets().values()} == {other.vocab}
+
+
+def test_tokens_from_a_file_are_those_learned(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    learned = Text(corpus=str(FOLDER), length=8, tokens=270)
+    learned.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    read = Text(corpus=str(FOLDER), length=8, tokens=str(tmp_path / "tokenizer.json"))
+    assert read.batch(0, "train", 0, 4).tokens.equal(learned.batch(0, "train", 0, 4).tokens)
+
+
+def test_the_beginning_of_a_split_is_enough(task: Text) -> None:
+    assert bytes(task.text("test", 30).tolist()) == TEXTS["test"][:30]
+    assert task.bytes_of(task.text("test", 30)) == TEXTS["test"][:30]
+
+
+def test_a_dataset_is_taken_by_its_name_and_not_asked_for() -> None:
+    assert Text(corpus="hf:allenai/c4:en#1000").vocab_size == 256
+
+
+@pytest.mark.parametrize("tokens", ["byte", "no/such/tokenizer.json", 256, 300.0, True])
+def test_bad_tokens_are_the_callers_mistake(tokens: object) -> None:
+    with pytest.raises(UsageError, match=r"^setting 'tokens' of the text task: expected bytes, an"):
+        build("text", tokens=tokens)

@@ -135,6 +135,19 @@ def test_evaluation_does_not_disturb_the_training(tmp_path: Path, make_settings:
     assert not any("errors" in line for line in metrics(tmp_path / "without"))
 
 
+def test_other_test_sets_are_measured_beside(tmp_path: Path, make_settings: Make) -> None:
+    train(
+        make_settings(evaluate_every=8, evaluate_sequences=70, evaluate_on=["sparse"]),
+        tmp_path / "run",
+    )
+    (line,) = [line for line in metrics(tmp_path / "run") if "errors" in line]
+    assert line["on"]["sparse"]["sequences"] == 70
+    # mostly ignored bits: fewer reads among as many tokens
+    assert line["on"]["sparse"]["tokens"] < line["errors"]["tokens"]
+    with pytest.raises(UsageError, match="unknown test set of the flip-flop task 'sprase'"):
+        train(make_settings(evaluate_on=["sprase"]), tmp_path / "other")
+
+
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path, make_settings: Make) -> None:
     train(make_settings(), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != ".lock"}

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +14,8 @@ import tyro
 class Arguments:
     """Train one model on one task, as the task's recipe for the scale says unless told otherwise.
 
-    Ctrl-C leaves a checkpoint, and --resume goes on from it to the very same end.
+    Ctrl-C leaves a checkpoint, and --resume goes on from it to the very same end. For several GPUs:
+    torchrun --nproc-per-node N -m milepost train ...
     """
 
     task: Annotated[str, tyro.conf.arg(metavar="NAME")]
@@ -61,10 +63,10 @@ class Arguments:
     evaluate_every: int | None = None
     """Measure the in-distribution error every so many steps; 0 for never."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """The rest of milepost.training.settings: betas=[0.9,0.95], eps, train_sequences and
-    evaluate_sequences."""
+    """The rest of milepost.training.settings: betas=[0.9,0.95], eps, train_sequences,
+    evaluate_sequences and evaluate_on=["sparse"]."""
     device: str | None = None
-    """cpu or cuda; the first GPU if there is one."""
+    """cpu or cuda; the first GPU if there is one, or under torchrun each process's own."""
 
 
 # The arguments that are settings of the same name; None leaves the recipe's value.
@@ -82,7 +84,7 @@ SETTINGS = (
 )
 
 # Those of `--settings`.
-OTHERS = ("betas", "eps", "train_sequences", "evaluate_sequences")
+OTHERS = ("betas", "eps", "train_sequences", "evaluate_sequences", "evaluate_on")
 
 
 def run(arguments: Arguments) -> int:
@@ -92,6 +94,7 @@ def run(arguments: Arguments) -> int:
     from milepost.errors import unknown
     from milepost.report.live import TrainingLine
     from milepost.training import recipes
+    from milepost.training.distributed import leads
     from milepost.training.loop import train
 
     given = {name: getattr(arguments, name) for name in SETTINGS}
@@ -122,10 +125,13 @@ def run(arguments: Arguments) -> int:
     out = arguments.out or Path(
         "runs", f"{arguments.task}-{arguments.encoding}-{arguments.scale}-seed{arguments.seed}"
     )
-    with TrainingLine() as line:
+    # of the processes that torchrun starts, one speaks
+    with TrainingLine() if leads() else nullcontext(lambda _: None) as line:
         outcome = train(
             settings, out, resume=arguments.resume, progress=line, device=arguments.device
         )
+    if not leads():
+        return 130 if outcome.stopped else 0
     if outcome.stopped:
         print(
             f"stopped at step {outcome.step} of {settings.steps}; "

@@ -100,10 +100,14 @@ class Cope(Encoding):
         return only_first(layers) if options.get("first_layer_only") else layers
 
     def op(self, *, value: Tensor, **operands: Any) -> Tensor:
-        """CoPE attention; with val-gates, the values that are cached anyway are the gate keys."""
+        """CoPE attention, with a bias where another encoding beside it has one.
+
+        With val-gates, the values that are cached anyway are the gate keys.
+        """
         if self.val_gates:
             operands["gate_keys"] = value
-        return ops.cope_attention(value=value, **operands)
+        attend = ops.cope_bias_attention if "bias" in operands else ops.cope_attention
+        return attend(value=value, **operands)
 
     def encode(
         self,

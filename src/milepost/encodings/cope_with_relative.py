@@ -3,16 +3,17 @@
 Golovneva et al. 2024, arXiv 2405.18719, Table 5 ("CoPE + Relative", the best of its rows).
 """
 
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
-from milepost.encoding import Encoding, Host, Operands, Positions
+from milepost.composition import Composition
+from milepost.encoding import Encoding, Operands, Positions
 from milepost.encodings.cope import Cope
 from milepost.encodings.relative import Relative
 
 
-class CopeWithRelative(Encoding):
+class CopeWithRelative(Composition):
     """s_ij = (q_i·k_j + q_i·r[i − j]) / √D + q_i·e[p_ij], gates from q_i·k_j alone.
 
     That gates do not see the distances, and that r is scaled as q·k is, are the choices of the
@@ -21,28 +22,14 @@ class CopeWithRelative(Encoding):
     Options: those of `cope` and of `relative`.
     """
 
-    paper = "Golovneva et al. 2024, arXiv 2405.18719"
+    paper = Cope.paper
     changes = "adds q·e[p], and q·r[i − j]"
-    op_name = "cope"
-    variants = ({"first_layer_only": True}, {"val_gates": True})
-
-    def __init__(self, cope: Cope, relative: Relative) -> None:
-        super().__init__(cope.host)
-        self.cope = cope
-        self.relative = relative
-        self.op = cope.op
-
-    @classmethod
-    def options(cls) -> dict[str, Any]:
-        """Those of both."""
-        return {**Cope.options(), **Relative.options()}
-
-    @classmethod
-    def stack(cls, host: Host, **options: Any) -> list[Encoding]:
-        """Each layer's CoPE beside one relative table; where a layer has no CoPE, that alone."""
-        relative = Relative(host, **Relative.own(options))
-        copes = Cope.stack(host, **Cope.own(options))
-        return [cls(cope, relative) if isinstance(cope, Cope) else relative for cope in copes]
+    op_name = Cope.op_name
+    variants: ClassVar[tuple[dict[str, Any], ...]] = (
+        {"first_layer_only": True},
+        {"val_gates": True},
+    )
+    parts: ClassVar[tuple[type[Encoding], type[Encoding]]] = (Cope, Relative)
 
     def encode(
         self,
@@ -55,7 +42,8 @@ class CopeWithRelative(Encoding):
         state: Any,
     ) -> Operands:
         """Hand over both tables."""
-        counted = self.cope.encode(query, key, value, x=x, positions=positions, state=state)
+        counted = self.contextual.encode(query, key, value, x=x, positions=positions, state=state)
+        table = cast(Relative, self.token).rows(positions.end)
         scale = counted.params.get("scale", self.host.head_dim**-0.5)
-        params = {**counted.params, "relative_table": self.relative.rows(positions.end) * scale}
+        params = {**counted.params, "relative_table": table * scale}
         return Operands(counted.query, counted.memory, params)

@@ -24,9 +24,13 @@ from torch.nn import functional as F
 
 from milepost.encoding import Encoding, Host, Operands, Positions
 from milepost.encodings.rope import Rope
+from milepost.encodings.yarn import Yarn
 from milepost.errors import UsageError, unknown
 
 UPDATES = ("both", "attention", "mlp")
+FORMS = {"tensor": 2, "vector": 1}
+"""L, the left index of an e of four numbers in Eq. 8."""
+INITIAL = ("rope", "yarn", "identity")
 
 
 def matrices(state: Tensor) -> Tensor:
@@ -52,25 +56,33 @@ class PaperUpdate(nn.Module):
     """e ← e + W₂ diag(ψ(x̃)) W₁ ẽ with ψ(x̃) = SiLU(A x̃), one W₁, W₂ and A per key head.
 
     As in LoRA, whose start the paper follows, W₂ (`down`) is 0 and the others are Gaussian.
+
+    The four numbers of an e are laid out in `rows` rows, between which W₁ and W₂ mix: 2, the left
+    index of Eq. 8; 1 for L = 1 and D = 4, where W₂ diag(ψ) W₁ is a number; 4 for W₁ ∈ R^{B′×(L·D)},
+    which mixes the right index too, and is not equivariant.
     """
 
-    def __init__(self, host: Host, hidden: int) -> None:
+    def __init__(self, host: Host, hidden: int, rows: int = 2) -> None:
         super().__init__()
         G, D = host.key_heads, host.head_dim
         self.gate = nn.Parameter(torch.randn(G, hidden, D) / math.sqrt(D))
-        self.up = nn.Parameter(torch.randn(G, hidden, 2) / math.sqrt(2))
-        self.down = nn.Parameter(torch.zeros(G, 2, hidden))
+        self.up = nn.Parameter(torch.randn(G, hidden, rows) / math.sqrt(rows))
+        self.down = nn.Parameter(torch.zeros(G, rows, hidden))
 
     def forward(self, state: Tensor, aggregated: Tensor, attended: Tensor) -> Tensor:
         """The next state, from the state, Σ_j a_ij e_j and the heads' output (B, G, S, D)."""
         psi = F.silu(attended @ self.gate.mT)
-        # One 2×2 matrix per token serves all frequencies: far smaller than W₁ ẽ.
+        # One small matrix per token serves all frequencies: far smaller than W₁ ẽ.
         product = torch.einsum("glh,ghk,bgsh->bgslk", self.down, self.up, psi)
-        return state + (product.to(state.dtype) @ aggregated.flatten(-2)).view_as(aggregated)
+        laid_out = aggregated.reshape(*aggregated.shape[:3], product.shape[-1], -1)
+        return state + (product.to(state.dtype) @ laid_out).view_as(aggregated)
 
 
-class ReleasedAttentionUpdate(nn.Module):
-    """z ← z + r p with p_i = Σ_j a_ij z_j and one number r per head, 0 at the start."""
+class AttentionUpdate(nn.Module):
+    """e ← e + r ẽ with ẽ_i = Σ_j a_ij e_j and one number r per head, 0 at the start.
+
+    The released code's, and where Eq. 8 is left out the paper's as well.
+    """
 
     def __init__(self, host: Host) -> None:
         super().__init__()
@@ -84,20 +96,62 @@ class ReleasedAttentionUpdate(nn.Module):
 class ReleasedMLPUpdate(nn.Module):
     """z ← z + D diag(SiLU(X m)) U z across heads, m the MLP's output before the residual.
 
-    U (`up`) is 0 at the start; D (`down`) and X (`gate`) are N(0, 0.02²).
+    U (`up`) is 0 at the start; D (`down`) and X (`gate`) are N(0, 0.02²). Not `equivariant`, real
+    and imaginary part have a D and a U each.
     """
 
-    def __init__(self, host: Host, hidden: int) -> None:
+    def __init__(self, host: Host, hidden: int, equivariant: bool = True) -> None:
         super().__init__()
+        parts = () if equivariant else (2,)
         self.gate = nn.Parameter(torch.randn(hidden, host.dim) * 0.02)
-        self.up = nn.Parameter(torch.zeros(hidden, host.key_heads))
-        self.down = nn.Parameter(torch.randn(host.key_heads, hidden) * 0.02)
+        self.up = nn.Parameter(torch.zeros(*parts, hidden, host.key_heads))
+        self.down = nn.Parameter(torch.randn(*parts, host.key_heads, hidden) * 0.02)
 
     def forward(self, state: Tensor, hidden: Tensor) -> Tensor:
         """The next state, from the state and m (B, S, dim)."""
         opened = F.silu(F.linear(hidden, self.gate))
-        mixing = torch.einsum("gh,hk,bsh->bsgk", self.down, self.up, opened)
-        return state + torch.einsum("bsgk,bksldf->bgsldf", mixing.to(state.dtype), state)
+        d = "d" if self.up.ndim == 3 else ""
+        mixing = torch.einsum(f"{d}gh,{d}hk,bsh->bs{d}gk", self.down, self.up, opened)
+        return state + torch.einsum(f"bs{d}gk,bksldf->bgsldf", mixing.to(state.dtype), state)
+
+
+def check_ablation(variant: str, update: str, equivariant: bool, form: str) -> None:
+    """What is changed is there to be changed, or a `UsageError`."""
+    changed = "form='vector'" if form == "vector" else "equivariant=False"
+    if equivariant and form == "tensor":
+        return
+    if update == "attention":
+        raise UsageError(
+            f"{changed} changes Eq. 8, which update='attention' leaves out: choose one of the two"
+        )
+    if form == "vector" and variant == "released":
+        raise UsageError(
+            "form='vector' needs positions that are tensors, got variant='released', where one is "
+            "a complex number: use variant='paper'"
+        )
+    if form == "vector" and not equivariant:
+        raise UsageError(
+            "equivariant=False mixes all L · D numbers, of which form='vector' would have no "
+            "others: choose one of the two"
+        )
+
+
+def rotations(host: Host, base: float | None, initial: str, stretched: dict[str, Any]) -> Encoding:
+    """What the positions are at first; `stretched` are YaRN's options, where not None."""
+    given = {name: value for name, value in stretched.items() if value is not None}
+    if initial != "yarn":
+        if given:
+            raise UsageError(
+                f"{' and '.join(given)} only with initial='yarn', got initial={initial!r}: leave "
+                f"out what stretches"
+            )
+        return Rope.of(host, base=base)
+    if base is None and host.rope is not None:
+        raise UsageError(
+            "initial='yarn' turns by angles of its own, got a model that came with others: give "
+            "base, the model's rope_theta"
+        )
+    return Yarn(host, **given, base=Rope.options()["base"] if base is None else base)
 
 
 class Tape(Encoding):
@@ -118,18 +172,31 @@ class Tape(Encoding):
     Options:
         variant: "paper", Eqs. 6 to 8, or "released", the authors' code.
         update: "both"; "mlp" is without the aggregation of Eq. 7 (ẽ = e); "attention" is without
-            Eq. 8, which only the released variant can be. For the paper's Table 6.
+            Eq. 8, e ← e + r ẽ. For the paper's Table 6, as the next two.
+        equivariant: False lets Eq. 8 mix all four numbers of an e, W₁ ∈ R^{B′×(L·D)}; in the
+            released variant, real and imaginary part by maps of their own.
+        form: "tensor", L = D = 2, or "vector", L = 1 and D = 4 in Eq. 8, which then adds a
+            multiple of ẽ. In the paper's variant alone.
         hidden: B′, the width of the update; 48 in the paper.
         base: of RoPE's frequencies; None for 10000, as in the paper, or a pretrained model's own.
-        initial: the positions that the first layer gets: "rope", or "identity", the same for all
-            tokens, for a model that knows positions from elsewhere (GPT-2's table).
+        initial: the positions that the first layer gets: "rope"; "yarn", for longer text than the
+            model was trained on (the paper's Fig. 5); or "identity", the same for all tokens, for a
+            model that knows positions from elsewhere (GPT-2's table). Weights fit all three.
+        factor, original_length: as in `yarn`, with initial="yarn".
         random_shift: in training, shift all positions of a call by one random number from 0 to
             2 · max_length, as the released code does. By equivariance only rounding sees it.
     """
 
     paper = "Zhu et al. 2025, arXiv 2501.00712"
     changes = "rotates queries and keys by positions that every layer updates from the content"
-    variants = ({"variant": "released"}, {"initial": "identity"})
+    variants = (
+        {"variant": "released"},
+        {"initial": "identity"},
+        {"equivariant": False},
+        {"form": "vector"},
+        {"update": "attention"},
+        {"initial": "yarn", "factor": 2.0, "base": 500.0},
+    )
 
     def __init__(
         self,
@@ -137,39 +204,42 @@ class Tape(Encoding):
         *,
         variant: str = "paper",
         update: str = "both",
+        equivariant: bool = True,
+        form: str = "tensor",
         hidden: int = 48,
         base: float | None = None,
         initial: str = "rope",
+        factor: float | None = None,
+        original_length: int | None = None,
         random_shift: bool = False,
     ) -> None:
         super().__init__(host)
-        if variant not in ("paper", "released"):
-            raise unknown("variant", variant, ("paper", "released"))
-        if update not in UPDATES:
-            raise unknown("update", update, UPDATES)
-        if variant == "paper" and update == "attention":
-            raise UsageError(
-                "update='attention' has no meaning in the paper's equations, where only Eq. 8 is "
-                "zero at the start: use update='both' or 'mlp', or variant='released'"
-            )
-        if initial not in ("rope", "identity"):
-            raise unknown("initial", initial, ("rope", "identity"))
+        for name, given, known in (
+            ("variant", variant, ("paper", "released")),
+            ("update", update, UPDATES),
+            ("form", form, FORMS),
+            ("initial", initial, INITIAL),
+        ):
+            if given not in known:
+                raise unknown(name, given, known)
+        check_ablation(variant, update, equivariant, form)
         if hidden < 1:
             raise UsageError(f"hidden must be a whole number above 0, got {hidden}: 48 is usual")
         self.variant = variant
         self.random_shift = random_shift
         self.initial = initial
-        self.rope = Rope.of(host, base=base)
-        self.after_attention: PaperUpdate | ReleasedAttentionUpdate | None = None
+        stretched = {"factor": factor, "original_length": original_length}
+        self.rope = rotations(host, base, initial, stretched)
+        self.after_attention: PaperUpdate | AttentionUpdate | None = None
         self.after_mlp: ReleasedMLPUpdate | None = None
         self.aggregates = update != "mlp"
-        if variant == "paper":
-            self.after_attention = PaperUpdate(host, hidden)
-        else:
-            if update != "mlp":
-                self.after_attention = ReleasedAttentionUpdate(host)
-            if update != "attention":
-                self.after_mlp = ReleasedMLPUpdate(host, hidden)
+        if update == "attention" or (variant == "released" and update == "both"):
+            self.after_attention = AttentionUpdate(host)
+        elif variant == "paper":
+            rows = 4 if not equivariant else FORMS[form]
+            self.after_attention = PaperUpdate(host, hidden, rows)
+        if variant == "released" and update != "attention":
+            self.after_mlp = ReleasedMLPUpdate(host, hidden, equivariant)
 
     @classmethod
     def stack(cls, host: Host, **options: Any) -> list[Encoding]:

@@ -56,6 +56,7 @@ class MilepostDecoderConfig(PreTrainedConfig):
     kv_shift: bool = False
     output_norm: bool = False
     output_gate: bool = False
+    hard_attention: bool = False
     window: int | None = None
     max_position_embeddings: int = 1024  # `max_length`, a name that generation has taken
     init_std: float | None = None

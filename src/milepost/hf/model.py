@@ -32,7 +32,7 @@ INITIALISED = "_is_hf_initialized"
 class EncodingStack(nn.Module):
     """The encoding of each layer, as one module: all that is added to a host.
 
-    Layers that share an encoding share its module, and encodings may share a parameter.
+    Layers that share an encoding share its module, and encodings may share a parameter or a buffer.
     """
 
     def __init__(self, config: MilepostConfig, host: type[Host]) -> None:
@@ -52,20 +52,27 @@ class EncodingStack(nn.Module):
         return self.of(0).begin(x, at)
 
     def find_shared(self) -> dict[str, str]:
-        """Names of parameters that are another's, and that other's."""
+        """Names of parameters and buffers that are another's, and that other's."""
         first: dict[int, str] = {}
         found = {}
-        for name, parameter in self.named_parameters(remove_duplicate=False):
-            owner = first.setdefault(id(parameter), name)
-            if owner != name:
-                found[name] = owner
+        for named in (self.named_parameters, self.named_buffers):
+            for name, tensor in named(remove_duplicate=False):
+                owner = first.setdefault(id(tensor), name)
+                if owner != name:
+                    found[name] = owner
         return found
 
     def share(self) -> None:
-        """Make shared parameters one again: loading puts a new one under each name."""
+        """Make shared tensors one again: loading puts a new one under each name."""
         for name, owner in self.shared.items():
-            path, _, leaf = name.rpartition(".")
-            setattr(self.get_submodule(path), leaf, self.get_parameter(owner))
+            tensor = getattr(*self.place(owner))
+            module, leaf = self.place(name)
+            setattr(module, leaf, tensor)
+
+    def place(self, name: str) -> tuple[nn.Module, str]:
+        """The module that has the tensor `name`, and its name there."""
+        path, _, leaf = name.rpartition(".")
+        return self.get_submodule(path), leaf
 
 
 class MilepostPreTrainedModel(PreTrainedModel):

@@ -3,8 +3,9 @@
     words   a task's printable names, split at white space:   "w 0 i 1" -> w, 0, i, 1
     bytes   where the vocabulary is the 256 bytes: the id of a byte is its value, and any text
             comes back as it was
+    others  of the task `text`, where it has them: the tokenizer that it uses itself
 
-Which of the two follows from the vocabulary itself. No special tokens are made up: what was never
+Which of them follows from the task itself. No special tokens are made up: what was never
 trained cannot be said. So there is no end of text, and generation ends where it is told to; there
 is no padding token, and prompts of different lengths are padded by hand, with any id and a mask.
 """
@@ -14,14 +15,18 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from milepost.corpus.tokens import alphabet
 from milepost.errors import UsageError, unknown
 from milepost.tasks.task import Task
-from milepost.tasks.text import BYTES
+from milepost.tasks.text import BYTES, Text
 
 
 def of_task(task: Task) -> PreTrainedTokenizerFast:
     """The tokenizer whose ids are the task's."""
-    backend = bytewise() if task.vocab == BYTES else wordwise(task.vocab)
+    if isinstance(task, Text) and task.tokenizer is not None:
+        backend = task.tokenizer
+    else:
+        backend = bytewise() if task.vocab == BYTES else wordwise(task.vocab)
     # names such as "." stand alone: nothing may be moved up to the word before
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -43,16 +48,6 @@ def bytewise() -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     return backend
-
-
-def alphabet() -> list[str]:
-    """The character that stands for each byte in byte-level tokenizers.
-
-    A byte that Latin-1 prints is that character; the others are those from 256 on, in turn.
-    """
-    printed = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printed else next(others)) for byte in range(256)]
 
 
 def encode(tokenizer: Any, text: str, **options: Any) -> list[int]:

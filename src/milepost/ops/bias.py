@@ -7,6 +7,21 @@ from milepost.ops import dispatch
 from milepost.shapes import check_attention, parameter, shape
 
 
+def check_bias(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """`bias`, if it is a table over distances or dense, else a `UsageError`."""
+    bias = parameter("bias", bias, query)
+    B, H, S, _ = query.shape
+    T = key.shape[2]
+    table = bias.ndim == 2 and bias.shape[0] == H and bias.shape[1] >= 1
+    dense = bias.ndim == 4 and bias.shape[0] in (1, B) and bias.shape[1] in (1, H)
+    if not (table or (dense and bias.shape[2:] == (S, T))):
+        raise UsageError(
+            f"bias must be a table (heads, distances) = ({H}, any) or dense "
+            f"(batch or 1, heads or 1, queries, keys) = ({B}, {H}, {S}, {T}), got {shape(bias)}"
+        )
+    return bias
+
+
 def bias_attention(
     query: Tensor,
     key: Tensor,
@@ -34,16 +49,7 @@ def bias_attention(
         UsageError: a shape, dtype or device does not fit, or the named backend refuses.
     """
     check_attention(query, key, value, start, scale=scale)
-    bias = parameter("bias", bias, query)
-    B, H, S, _ = query.shape
-    T = key.shape[2]
-    table = bias.ndim == 2 and bias.shape[0] == H and bias.shape[1] >= 1
-    dense = bias.ndim == 4 and bias.shape[0] in (1, B) and bias.shape[1] in (1, H)
-    if not (table or (dense and bias.shape[2:] == (S, T))):
-        raise UsageError(
-            f"bias must be a table (heads, distances) = ({H}, any) or dense "
-            f"(batch or 1, heads or 1, queries, keys) = ({B}, {H}, {S}, {T}), got {shape(bias)}"
-        )
+    bias = check_bias(bias, query, key)
     return dispatch.run(
         "bias", backend, query=query, key=key, value=value, bias=bias, scale=scale, start=start
     )

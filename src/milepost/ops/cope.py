@@ -1,6 +1,6 @@
 """Contextual position encoding: positions are sums of gates (Golovneva et al. 2024).
 
-The three ops of this file count alike, and differ in what they do with the count:
+The four ops of this file count alike, and differ in what they do with the count:
 
     g_ij = σ(gate_scale · q_i·g_j)          gate keys g_j are the keys, unless given     (Eq. 3)
     p_ij = Σ_{k=j}^{i} g_ik                 from the key up to and including the query   (Eq. 4)
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from milepost.errors import UsageError
 from milepost.ops import dispatch
+from milepost.ops.bias import check_bias
 from milepost.shapes import (
     check_attention,
     check_floating,
@@ -117,6 +118,61 @@ def cope_attention(
         start=start,
         skip=skip,
         approximate=approximate,
+    )
+
+
+def cope_bias_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    table: Tensor,
+    bias: Tensor,
+    *,
+    gate_keys: Tensor | None = None,
+    scale: float | None = None,
+    gate_scale: float | None = None,
+    position_scale: float = 1.0,
+    start: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """CoPE beside an additive bias, as ALiBi's, T5's, Kerple's or FIRE's.
+
+        s_ij = scale · q_i·k_j + position_scale · z_i[p_ij] + b_ij
+
+    z, p and the gates are those of `cope_attention`: gates do not see the bias, as they do not see
+    its `relative_table`.
+
+    Args:
+        query, key, value, table, gate_keys, scale, gate_scale, position_scale, start, backend: as
+            in `cope_attention`.
+        bias: b, by distance or dense, as in `bias_attention`. −inf hides a pair from the softmax,
+            and not from the count.
+
+    Returns:
+        (B, H, S, V) in the dtype of `value`.
+
+    Raises:
+        UsageError: a shape, dtype or device does not fit, or the named backend refuses.
+    """
+    check_attention(query, key, value, start, scale=scale, gate_scale=gate_scale)
+    check_number("position_scale", position_scale)
+    table = parameter("table", table, query)
+    check_table("table", table, query)
+    bias = check_bias(bias, query, key)
+    check_gate_keys(gate_keys, query, key)
+    return dispatch.run(
+        "cope_bias",
+        backend,
+        query=query,
+        key=key,
+        value=value,
+        table=table,
+        bias=bias,
+        gate_keys=gate_keys,
+        scale=scale,
+        gate_scale=gate_scale,
+        position_scale=position_scale,
+        start=start,
     )
 
 

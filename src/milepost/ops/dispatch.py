@@ -87,8 +87,14 @@ def choose(op: str, backend: str, operands: dict[str, Any]) -> Callable[..., Any
     return implementation("reference", op).attend
 
 
-def run(op: str, backend: str, **operands: Any) -> Any:
-    """Run `op` on checked operands, outside autocast: an op chooses its own precision."""
+def run(op: str, backend: str | Callable[..., Any], **operands: Any) -> Any:
+    """Run `op` on checked operands, outside autocast: an op chooses its own precision.
+
+    A function in place of a backend's name gets the op's name and the operands: so
+    `milepost.look` learns what an encoding's op, which may be a method, comes to.
+    """
+    if callable(backend):
+        return backend(op, **operands)
     attend = choose(op, backend, operands)
     if attend.__module__.startswith(REFERENCE):
         for name in UNKNOWN_TO_REFERENCE:

@@ -288,12 +288,16 @@ def judge(found: Extended, claim: Claim) -> Judged:
     return Judged(claim, verdict, why)
 
 
+def judged(found: Extended) -> list[Judged]:
+    """The paper's claims, with what became of them."""
+    return [judge(found, claim) for claim in found.study.claims]
+
+
 def claims(found: Extended) -> list[str]:
     """A line for each of the paper's claims."""
-    judged = [judge(found, claim) for claim in found.study.claims]
     return [
         f"{one.verdict.capitalize()}: {one.claim.text} ({one.claim.where}): {one.why}."
-        for one in judged
+        for one in judged(found)
     ]
 
 

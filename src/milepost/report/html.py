@@ -7,15 +7,17 @@ out. Light and dark follow the reader's preference; tables scroll where the scre
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from importlib.resources import files
 
 from milepost.report import table
+from milepost.report.claims import judged
 from milepost.report.results import Cell, Results, mean_and_spread, percent
-from milepost.studies.study import Table
+from milepost.studies.study import ERROR, Table
 
-_KINDS = {
+KINDS = {
+    "pictures": "What was measured",
     "test-sets": "Error by test set",
     "learning": "In-distribution error while training",
     "length": "Error by length",
@@ -37,7 +39,7 @@ def page(results: Results, plots: Mapping[str, Mapping[str, str]]) -> str:
     ]
     for each in study.tables:
         body += [f"<h2>{escape(table.heading(each))}</h2>", _table(results, each)]
-    body += [_notes(results), "<h2>Plots</h2>", _plots(plots), "<h2>Details</h2>"]
+    body += [_claims(results), _notes(results), "<h2>Plots</h2>", _plots(plots), "<h2>Details</h2>"]
     body += [_seeds(results), _failures(results), _settings(results), _versions(results)]
     return document(f"{study.name}, {results.scale} scale", body)
 
@@ -77,20 +79,35 @@ def _table(results: Results, each: Table) -> str:
             lines = []
             if entry.values:
                 marks = table.marks(results, column, encoding)
-                lines.append(escape(marks + mean_and_spread(entry.values)))
+                lines.append(escape(marks + mean_and_spread(entry.values, each.unit)))
             if status := table.status(entry):
                 lines.append(f'<span class="warn">{escape(status)}</span>')
             if column.paper:
-                paper = escape(table.figure(entry.paper))
+                paper = escape(table.figure(entry.paper, each.unit))
                 source = escape(column.source)
                 lines.append(f'<span class="paper" title="{source}">paper {paper}</span>')
             entries.append(f"<td>{''.join(lines)}</td>")
         rows.append(f'<tr><th scope="row">{escape(encoding)}</th>{"".join(entries)}</tr>')
     return (
         '<div class="scroll"><table>'
-        f'<thead><tr><th scope="col">test error, %</th>{heads}</tr></thead>'
+        f'<thead><tr><th scope="col">{escape(_measured(each))}</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _measured(each: Table) -> str:
+    """What stands above the rows."""
+    return "test error, %" if each.unit is ERROR else each.unit.name
+
+
+def _claims(results: Results) -> str:
+    lines = [
+        f'<li class="{one.verdict.split()[0]}"><b>{escape(one.verdict)}</b>: '
+        f"{escape(one.claim.text)} ({escape(one.claim.where)}). "
+        f'<span class="quiet">{escape(one.why)}</span></li>'
+        for one in judged(results)
+    ]
+    return f'<h2>Claims</h2><ul class="notes">{"".join(lines)}</ul>' if lines else ""
 
 
 def _notes(results: Results) -> str:
@@ -114,7 +131,7 @@ def _plots(plots: Mapping[str, Mapping[str, str]]) -> str:
     groups = [f'<p class="quiet">{_HOW_TO_READ}</p>']
     for kind, drawn in plots.items():
         figures = "".join(f"<figure>{svg}</figure>" for svg in drawn.values())
-        groups.append(f'<h3>{_KINDS[kind]}</h3><div class="plots">{figures}</div>')
+        groups.append(f'<h3>{KINDS[kind]}</h3><div class="plots">{figures}</div>')
     return "\n".join(groups)
 
 
@@ -122,7 +139,7 @@ def _seeds(results: Results) -> str:
     """Every number that was measured: all metrics, test set by test set, seed by seed."""
     blocks = []
     for arm in results.study.arms:
-        rows = []
+        rows: list[str] = []
         for encoding in results.encodings:
             for cell in results.of(arm.name, encoding):
                 if cell.result is None:
@@ -155,7 +172,31 @@ def _seeds(results: Results) -> str:
                 f'<h3>{escape(arm.title)}</h3><div class="scroll"><table class="raw">'
                 f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
             )
-    return details("Every seed's errors", "".join(blocks))
+    return details("Every seed's errors", "".join(blocks)) + details(
+        "Everything else that was measured", "".join(_probed(results))
+    )
+
+
+def _probed(results: Results) -> Iterator[str]:
+    """What the probes found, as it stands in the results; long lists are left to the files."""
+    for cell, result in results.finished:
+        rows = "".join(
+            f'<tr><th scope="row">{escape(f"{probe} {key}")}</th>'
+            f"<td>{escape(metric)}</td><td>{escape(_short(value))}</td></tr>"
+            for probe, found in result.get("probes", {}).items()
+            for key, metrics in found.items()
+            for metric, value in metrics.items()
+            if not isinstance(value, list | dict)
+        )
+        if rows:
+            yield (
+                f"<details><summary>{escape(_label(cell))}</summary>"
+                f'<div class="scroll"><table class="raw">{rows}</table></div></details>'
+            )
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _failures(results: Results) -> str:

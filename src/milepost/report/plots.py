@@ -17,10 +17,10 @@ from typing import Any
 
 from milepost.errors import UsageError
 from milepost.report.results import Cell, Results, cell_error
-from milepost.studies.study import Arm, Table
+from milepost.studies.study import ERROR, Arm, Table
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d31")
-MARKERS = ("s", "^", "o", "D", "v", "P", "X", "<")
+MARKERS = ("s", "^", "o", "D", "v", "P", "X", "<", ">")
 
 # Colours that matplotlib is told, each replaced in the SVG by what a page's style sheet may set.
 INK, QUIET, RULE, _PAGE = "#010101", "#020202", "#030303", "#040404"
@@ -108,7 +108,7 @@ def _learning(results: Results, arm: Arm) -> str | None:
     figure, axes = axes_with(arm.title, "training step", "in-distribution error, %")
     ends: dict[str, tuple[float, float]] = {}
     for encoding, seeds in curves.items():
-        colour = _colour(results, encoding)
+        colour = colour_of(results, encoding)
         for seed in seeds:
             axes.plot(list(seed), list(seed.values()), color=colour, linewidth=0.8, alpha=0.4)
         steps = sorted(set.intersection(*(set(seed) for seed in seeds)))
@@ -117,7 +117,7 @@ def _learning(results: Results, arm: Arm) -> str | None:
         if steps:
             ends[encoding] = (steps[-1], means[-1])
     _from_zero(axes)
-    _direct_labels(axes, results, ends)
+    label_directly(axes, results, ends)
     return svg_text(figure)
 
 
@@ -131,12 +131,13 @@ def _test_sets(results: Results, table: Table) -> str | None:
     if not any(entry.values for entry in entries.values()):
         return None
     shown = len(results.encodings)
-    figure, axes = axes_with(table.title, "error, %", "")
+    label = "error, %" if table.unit is ERROR else table.unit.name
+    figure, axes = axes_with(table.title, label, "")
     figure.set_figheight(1.3 + 0.11 * len(table.columns) * max(4, shown))
     for (row, encoding), entry in entries.items():
         place = results.encodings.index(encoding)
         height = row + 0.72 * ((place + 0.5) / shown - 0.5)
-        colour, marker = _colour(results, encoding), _marker(results, encoding)
+        colour, marker = colour_of(results, encoding), marker_of(results, encoding)
         axes.plot(
             entry.values,
             [height] * len(entry.values),
@@ -172,7 +173,8 @@ def _test_sets(results: Results, table: Table) -> str | None:
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x", visible=True)
-    axes.set_xlim(0, max(5.0, axes.get_xlim()[1]))
+    if table.unit.factor == 100:
+        axes.set_xlim(0, max(5.0, axes.get_xlim()[1]))
     for row in range(1, len(table.columns)):
         axes.axhline(row - 0.5, color=RULE, linewidth=0.8)
     _key(axes, results)
@@ -182,11 +184,16 @@ def _test_sets(results: Results, table: Table) -> str | None:
 def _lengths(results: Results, arm: Arm) -> str | None:
     """Error against length: the in-distribution test set and those that are only longer."""
     metric = next(
-        column.metric
-        for table in results.study.tables
-        for column in table.columns
-        if column.arm == arm.name
+        (
+            column.metric
+            for table in results.study.tables
+            for column in table.columns
+            if column.arm == arm.name and not column.probe
+        ),
+        None,
     )
+    if metric is None:
+        return None
     curves: dict[str, dict[int, list[float]]] = {}
     for encoding in results.encodings:
         points: dict[int, list[float]] = {}
@@ -200,7 +207,7 @@ def _lengths(results: Results, arm: Arm) -> str | None:
     figure, axes = axes_with(arm.title, "tokens in a test sequence", "error, %")
     ends: dict[str, tuple[float, float]] = {}
     for encoding, by_length in curves.items():
-        colour, marker = _colour(results, encoding), _marker(results, encoding)
+        colour, marker = colour_of(results, encoding), marker_of(results, encoding)
         for length, errors in by_length.items():
             axes.plot(
                 [length] * len(errors),
@@ -220,7 +227,7 @@ def _lengths(results: Results, arm: Arm) -> str | None:
     axes.set_xticks(lengths, [str(length) for length in lengths])
     axes.minorticks_off()
     _from_zero(axes)
-    _direct_labels(axes, results, ends)
+    label_directly(axes, results, ends)
     return svg_text(figure)
 
 
@@ -255,15 +262,17 @@ def _from_zero(axes: Any) -> None:
     axes.set_ylim(-0.02 * top, top)
 
 
-def _colour(results: Results, encoding: str) -> str:
+def colour_of(results: Results, encoding: str) -> str:
+    """A row's hue; rows past the last begin again, with markers that differ."""
     return SERIES[results.encodings.index(encoding) % len(SERIES)]
 
 
-def _marker(results: Results, encoding: str) -> str:
+def marker_of(results: Results, encoding: str) -> str:
+    """A row's marker. There are nine, and eight hues: no two of 72 rows share both."""
     return MARKERS[results.encodings.index(encoding) % len(MARKERS)]
 
 
-def _direct_labels(axes: Any, results: Results, ends: dict[str, tuple[float, float]]) -> None:
+def label_directly(axes: Any, results: Results, ends: dict[str, tuple[float, float]]) -> None:
     """Name each line at its right end, moved apart where they would overlap."""
     low, high = axes.get_ylim()
     heights = spread_apart([y for _, y in ends.values()], gap=0.075 * (high - low), low=low)
@@ -274,7 +283,7 @@ def _direct_labels(axes: Any, results: Results, ends: dict[str, tuple[float, flo
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
-            color=_colour(results, encoding),
+            color=colour_of(results, encoding),
             fontweight="bold",
             fontsize=9,
             annotation_clip=False,
@@ -301,8 +310,8 @@ def _key(axes: Any, results: Results) -> None:
     handles = [
         handle(
             encoding,
-            _marker(results, encoding),
-            color=_colour(results, encoding),
+            marker_of(results, encoding),
+            color=colour_of(results, encoding),
             markeredgewidth=0,
         )
         for encoding in results.encodings

@@ -1,10 +1,10 @@
 """A study's folder, read back: what each cell measured, and what the tables' entries are.
 
-An entry is the mean over seeds of a test error in per cent, with the sample standard deviation
-(n − 1). Whether two encodings differ is judged by twice the standard error of the difference of
-their means, 2·√(s₁²/n₁ + s₂²/n₂), and never by less than half a percentage point. By that rule the
-paper's figures state which encoding is better where, and each such statement is found here again,
-found reversed, or not found (`Comparison`).
+An entry is the mean over seeds of what was measured, in the table's unit, with the sample standard
+deviation (n − 1). Whether two rows differ is judged by twice the standard error of the difference
+of their means, 2·√(s₁²/n₁ + s₂²/n₂), and never by less than the unit's least difference: half a
+point of an error rate. By that rule the paper's figures state which row is better where, and each
+such statement is found here again, found reversed, or not found (`Comparison`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -23,16 +23,16 @@ from milepost.errors import UsageError
 from milepost.files import read_object
 from milepost.studies.study import (
     DECLARATION,
+    ERROR,
     FAILURE,
     RESULT,
     Column,
     Figure,
     Study,
     Table,
+    Unit,
     read_declaration,
 )
-
-LEAST_DIFFERENCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,18 @@ class Cell:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a table: an encoding's errors in per cent, one for each seed that finished."""
+    """One entry of a table: a row's values in the table's unit, one for each seed that finished.
+
+    `trained` is whether the row is trained on that arm at all; `refused` how many models could not
+    read what they were asked.
+    """
 
     values: tuple[float, ...]
     seeds: int
     failed: int
     paper: Figure | None
+    trained: bool = True
+    refused: int = 0
 
     @property
     def mean(self) -> float | None:
@@ -67,7 +73,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The paper has `better` below `worse` in a column: what was found here."""
+    """The paper has `better` ahead of `worse` in a column: what was found here."""
 
     table: Table
     column: Column
@@ -86,6 +92,13 @@ class Results:
     seeds: int
     cells: tuple[Cell, ...]
     strays: int
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What the rows are."""
+        plain = all(isinstance(row, str) for row in self.study.rows)
+        return "encodings" if plain else "rows"
 
     def of(self, arm: str, encoding: str) -> list[Cell]:
         """The cells of an arm and encoding, one per seed."""
@@ -93,16 +106,21 @@ class Results:
 
     def entry(self, column: Column, encoding: str) -> Entry:
         cells = self.of(column.arm, encoding)
+        factor = self.unit(column).factor
         return Entry(
             values=tuple(
-                100 * error
-                for cell in cells
-                if (error := cell_error(cell, column.test_set, column.metric)) is not None
+                factor * value for cell in cells if (value := cell_value(cell, column)) is not None
             ),
             seeds=self.seeds,
             failed=sum(cell.failure is not None for cell in cells),
             paper=column.paper.get(encoding),
+            trained=bool(cells),
+            refused=sum(refused(cell, column) for cell in cells),
         )
+
+    def unit(self, column: Column) -> Unit:
+        """That of the column's table."""
+        return next((table.unit for table in self.study.tables if column in table.columns), ERROR)
 
     @property
     def finished(self) -> list[tuple[Cell, dict[str, Any]]]:
@@ -122,9 +140,11 @@ class Results:
                 for pair in combinations(self.encodings, 2):
                     if not all(name in column.paper for name in pair):
                         continue
-                    better, worse = sorted(pair, key=lambda name: column.paper[name].mean)
+                    means = {name: column.paper[name].mean for name in pair}
+                    better, worse = sorted(pair, key=means.__getitem__, reverse=table.unit.higher)
                     n = self.study.paper_seeds
-                    if differ(_summary(column.paper[better], n), _summary(column.paper[worse], n)):
+                    low, high = (_summary(column.paper[name], n) for name in (better, worse))
+                    if differ(low, high, table.unit):
                         verdict = self._verdict(column, better, worse)
                         found.append(Comparison(table, column, better, worse, verdict))
         return tuple(found)
@@ -132,14 +152,20 @@ class Results:
     def _verdict(
         self, column: Column, better: str, worse: str
     ) -> Literal["found", "not found", "reversed", "not measured"]:
-        low, high = self.entry(column, better), self.entry(column, worse)
-        if min(len(low.values), len(high.values)) < 2:
+        ahead = self.ahead(column, better, worse)
+        if ahead is None:
             return "not measured"
-        assert low.mean is not None
-        assert high.mean is not None
-        if not differ(summary(low), summary(high)):
-            return "not found"
-        return "found" if low.mean < high.mean else "reversed"
+        return {1: "found", 0: "not found", -1: "reversed"}[ahead]  # type: ignore[return-value]
+
+    def ahead(self, column: Column, one: str, other: str) -> int | None:
+        """1 if a row is better than another here, -1 if worse, 0 if neither; None if unknown."""
+        first, second = self.entry(column, one), self.entry(column, other)
+        if min(len(first.values), len(second.values)) < 2:
+            return None
+        unit = self.unit(column)
+        if not differ(summary(first), summary(second), unit):
+            return 0
+        return 1 if (summary(first)[0] > summary(second)[0]) == unit.higher else -1
 
 
 Summary = tuple[float, float, int]  # mean, standard deviation, seeds
@@ -156,11 +182,31 @@ def summary(entry: Entry) -> Summary:
     return entry.mean, entry.spread, len(entry.values)
 
 
-def differ(one: Summary, other: Summary) -> bool:
+def differ(one: Summary, other: Summary, unit: Unit = ERROR) -> bool:
     """Whether two means differ by more than twice the standard error of their difference."""
     (mean, spread, n), (other_mean, other_spread, other_n) = one, other
     error = math.sqrt(spread**2 / n + other_spread**2 / other_n)
-    return abs(mean - other_mean) > max(2 * error, LEAST_DIFFERENCE)
+    least = max(unit.least, unit.relative * min(abs(mean), abs(other_mean)))
+    return abs(mean - other_mean) > max(2 * error, least)
+
+
+def cell_value(cell: Cell, column: Column) -> float | None:
+    """What a cell measured for a column, or None where it has nothing."""
+    if not column.probe:
+        return cell_error(cell, column.test_set, column.metric)
+    value = probed(cell, column.probe).get(column.test_set, {}).get(column.metric)
+    return None if value is None else float(value)
+
+
+def refused(cell: Cell, column: Column) -> bool:
+    """Whether the model could not read what the column asks."""
+    return "refused" in probed(cell, column.probe).get(column.test_set, {})
+
+
+def probed(cell: Cell, probe: str) -> dict[str, Any]:
+    """What a probe found, by its keys."""
+    found = {} if cell.result is None else cell.result.get("probes", {}).get(probe, {})
+    return dict(found)
 
 
 def cell_error(cell: Cell, test_set: str, metric: str) -> float | None:
@@ -193,6 +239,7 @@ def load(directory: Path) -> Results:
         seeds=declared["seeds"],
         cells=cells,
         strays=strays,
+        given=declared.get("settings", {}),
     )
 
 
@@ -233,9 +280,14 @@ def percent(value: float) -> str:
     return f"{value:.3f}"
 
 
-def mean_and_spread(values: Sequence[float]) -> str:
+def number(value: float, unit: Unit = ERROR) -> str:
+    """As tables of the unit show it."""
+    return percent(value) if unit.decimals is None else f"{value:.{unit.decimals}f}"
+
+
+def mean_and_spread(values: Sequence[float], unit: Unit = ERROR) -> str:
     """`12.3 ± 4.5`; a single value has no spread."""
     if not values:
         return "–"
-    mean = percent(statistics.fmean(values))
-    return f"{mean} ± {percent(statistics.stdev(values))}" if len(values) > 1 else mean
+    mean = number(statistics.fmean(values), unit)
+    return f"{mean} ± {number(statistics.stdev(values), unit)}" if len(values) > 1 else mean

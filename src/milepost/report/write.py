@@ -3,23 +3,59 @@
 table.md      the tables as Markdown
 plots/*.svg   each plot
 report.html   the page, with all of them
+
+How each of these looks is for the study's kind to say: a module of this package (`Kind`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from milepost import studies
+from milepost.errors import UsageError
 from milepost.files import write_text
-from milepost.report import extension, html, plots, results, table
-from milepost.studies.extension import Extension
 from milepost.studies.study import DECLARATION, read_declaration
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 LOG_WIDTH = 100
+
+
+class Kind(Protocol):
+    """What the report of a kind of study has, as functions of a module."""
+
+    def load(self, directory: Path) -> Any:
+        """What the folder holds, for the others."""
+
+    def terminal(self, found: Any, console: Console) -> Iterable[RenderableType]:
+        """Tables, claims and notes."""
+
+    def markdown(self, found: Any) -> str:
+        """The same."""
+
+    def judged(self, found: Any) -> Sequence[Any]:
+        """The claims, each with `claim`, `verdict` and `why`."""
+
+    def draw(self, found: Any) -> dict[str, str]:
+        """SVG by name."""
+
+    def page(self, found: Any, drawn: Mapping[str, str]) -> str:
+        """The whole page."""
+
+
+def kind_of(directory: Path) -> Kind:
+    """How the folder's study is shown."""
+    if not (directory / DECLARATION).exists():
+        raise UsageError(
+            f"{directory} holds no study: expected study.json in it, as `milepost study NAME "
+            f"--out {directory}` writes"
+        )
+    study = studies.load(read_declaration(directory)["study"])
+    return cast(Kind, import_module(f"milepost.report.{study.report}"))
 
 
 def show_and_write(directory: Path) -> None:
@@ -32,39 +68,14 @@ def show_and_write(directory: Path) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=LOG_WIDTH)
-    if is_extension(directory):
-        _extension(directory, console)
-    else:
-        _tables(directory, console)
-    console.print()
-    console.print(f"report: {directory / 'report.html'}", soft_wrap=True, markup=False)
-
-
-def is_extension(directory: Path) -> bool:
-    """Whether the folder holds a study of context extension; without a study it does not."""
-    if not (directory / DECLARATION).exists():
-        return False
-    return isinstance(studies.load(read_declaration(directory)["study"]), Extension)
-
-
-def _tables(directory: Path, console: Console) -> None:
-    found = results.load(directory)
-    for renderable in table.terminal(found, console):
+    kind = kind_of(directory)
+    found = kind.load(directory)
+    for renderable in kind.terminal(found, console):
         console.print(renderable)
-    write_text(directory / "table.md", table.markdown(found))
-    drawn = plots.draw(found)
-    for kind, by_name in drawn.items():
-        for name, svg in by_name.items():
-            write_text(directory / "plots" / f"{kind}-{name}.svg", svg)
-    write_text(directory / "report.html", html.page(found, drawn))
-
-
-def _extension(directory: Path, console: Console) -> None:
-    found = extension.load(directory)
-    for renderable in extension.terminal(found, console):
-        console.print(renderable)
-    write_text(directory / "table.md", extension.markdown(found))
-    drawn = extension.draw(found)
+    write_text(directory / "table.md", kind.markdown(found))
+    drawn = kind.draw(found)
     for name, svg in drawn.items():
         write_text(directory / "plots" / f"{name}.svg", svg)
-    write_text(directory / "report.html", extension.page(found, drawn))
+    write_text(directory / "report.html", kind.page(found, drawn))
+    console.print()
+    console.print(f"report: {directory / 'report.html'}", soft_wrap=True, markup=False)

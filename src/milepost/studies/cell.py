@@ -1,9 +1,9 @@
-"""One run of a study: train, test on every test set, write one result file.
+"""One run of a study: train, test on every test set, probe, write one result file.
 
-A cell is its training settings and the sizes of its test sets; its name is the hash of both, so
-the same cell is found again by any study, and a change of any setting is another cell. A finished
-cell is `cells/<hash>.json`, written whole; a failed one is `failed/<hash>.json`. While it trains,
-`runs/<hash>/` holds its checkpoints, and `runs/<hash>.log` what it printed.
+A cell is its training settings, the sizes of its test sets and its probes; its name is the hash of
+these, so the same cell is found again by any study, and a change of any setting is another cell. A
+finished cell is `cells/<hash>.json`, written whole; a failed one is `failed/<hash>.json`. While it
+trains, `runs/<hash>/` holds its checkpoints, and `runs/<hash>.log` what it printed.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import torch
 
 from milepost import machine, tasks
-from milepost.errors import UsageError
+from milepost.errors import UsageError, unknown
 from milepost.evaluate import evaluate, load_run
 from milepost.files import read_object, write_json
-from milepost.studies.study import RESULT, Arm
+from milepost.model import Decoder
+from milepost.studies import probes
+from milepost.studies.study import RESULT, Arm, Row
 from milepost.tasks.task import Task
 from milepost.training import recipes, rundir
 from milepost.training.loop import train
@@ -92,27 +94,54 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of the grid."""
+    """One run of the grid.
+
+    Attributes:
+        arm: the name of its arm.
+        encoding: the name of its row; the settings have the encoding itself.
+        settings: of the training.
+        test_sets: how many sequences of each are asked.
+        probes: what else is measured: kind and settings, by the name that the result has it under.
+    """
 
     arm: str
+    encoding: str
     settings: Settings
     test_sets: Mapping[str, int]
+    probes: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
 
     needs = None
     result_names = RESULT
 
     @classmethod
-    def build(cls, arm: Arm, scale: str, encoding: str, seed: int) -> Self:
-        """The cell of an arm, encoding and seed, as the task's recipe says for this scale."""
+    def build(
+        cls, arm: Arm, scale: str, row: Row, seed: int, overrides: Mapping[str, Any] | None = None
+    ) -> Self:
+        """The cell of an arm, row and seed, as the recipe says for this scale."""
+        recipe = arm.recipe or arm.task
+        task_changes, changes = _apart(arm.task, overrides or {})
+        settings = recipes.settings(
+            recipe,
+            scale,
+            row.encoding,
+            seed,
+            task_settings={**arm.given("settings", scale), **task_changes},
+            encoding_options=row.given("options", scale),
+            model={**arm.given("model", scale), **row.given("model", scale)},
+            **{**arm.given("training", scale), **row.given("training", scale), **changes},
+        )
+        known = recipes.test_sequences(recipe, scale)
+        asked = known if arm.test_sets is None else arm.test_sets
         return cls(
             arm=arm.name,
-            settings=recipes.settings(arm.task, scale, encoding, seed, task_settings=arm.settings),
-            test_sets=recipes.test_sequences(arm.task, scale),
+            encoding=row.name,
+            settings=settings,
+            test_sets={name: known[name] for name in asked},
+            probes={
+                probe.name or probe.kind: (probe.kind, probe.settings(scale))
+                for probe in arm.probes
+            },
         )
-
-    @property
-    def encoding(self) -> str:
-        return self.settings.encoding
 
     @property
     def seed(self) -> int:
@@ -125,8 +154,21 @@ class Cell:
     @property
     def hash(self) -> str:
         """The name of the cell's files: a digest of everything that decides its numbers."""
-        decisive = {"settings": self.settings.to_dict(), "test_sets": dict(self.test_sets)}
+        decisive: dict[str, Any] = {
+            "settings": self.settings.to_dict(),
+            "test_sets": dict(self.test_sets),
+        }
+        if self.probes:  # left out where there are none: results are named after these hashes
+            decisive["probes"] = self.described
         return digest(decisive)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The probes as plain values."""
+        return {
+            name: {"kind": kind, "settings": dict(settings)}
+            for name, (kind, settings) in self.probes.items()
+        }
 
     @property
     def task(self) -> Task:
@@ -139,21 +181,35 @@ class Cell:
         settings = self.settings
         sequences = 3 * settings.steps * settings.batch * settings.accumulate
         if settings.evaluate_every:
-            sequences += settings.steps // settings.evaluate_every * settings.evaluate_sequences
+            measured = settings.evaluate_sequences * (1 + len(settings.evaluate_on))
+            sequences += settings.steps // settings.evaluate_every * measured
         return sequences * self._forward_cost(self.task.max_length)
 
     @property
     def test_costs(self) -> dict[str, float]:
         """The same for each test set."""
+        known = self.task.test_sets()
         return {
-            name: self.test_sets[name] * self._forward_cost(test_set.task.max_length)
-            for name, test_set in self.task.test_sets().items()
+            name: count * self._forward_cost(known[name].task.max_length)
+            for name, count in self.test_sets.items()
+        }
+
+    @property
+    def probe_costs(self) -> dict[str, float]:
+        """The same for each probe."""
+        return {
+            name: sum(
+                count * self._forward_cost(length)
+                for count, length in probes.load(kind).reads(self.task, **settings)
+            )
+            for name, (kind, settings) in self.probes.items()
         }
 
     @property
     def cost(self) -> float:
         """All of it, to order cells and foretell their time."""
-        return self.training_cost + sum(self.test_costs.values())
+        tests = {**self.test_costs, **self.probe_costs}
+        return self.training_cost + sum(tests.values())
 
     def _forward_cost(self, length: int) -> float:
         model = self.settings.model
@@ -230,27 +286,42 @@ def run(
     if math.isnan(resumed_at):
         resumed_at = share
     errors: dict[str, Any] = {}
-    test_sets = cell.task.test_sets()
-    for name, test_set in test_sets.items():
+    known = cell.task.test_sets()
+    for name, cost in cell.test_costs.items():
         if outcome.stopped or stop():
             return
         report(Report(share, f"testing, {name}", resumed_at))
-        errors[name] = evaluate(outcome.model, test_set, sequences=cell.test_sets[name])
-        share += cell.test_costs[name] / cell.cost
+        errors[name] = evaluate(outcome.model, known[name], sequences=cell.test_sets[name])
+        share += cost / cell.cost
+    found: dict[str, Any] = {}
+    model = cast(Decoder, outcome.model.eval())
+    for name, cost in cell.probe_costs.items():
+        if outcome.stopped or stop():
+            return
+        report(Report(share, f"measuring, {name}", resumed_at))
+        kind, settings = cell.probes[name]
+        found[name] = probes.load(kind).measure(
+            model, cell.task, seed=cell.seed, stop=stop, **settings
+        )
+        share += cost / cell.cost
+    if outcome.stopped or stop():
+        return
     write_json(
         result_file(cell, directory),
         {
             "arm": cell.arm,
+            "row": cell.encoding,
             "settings": cell.settings.to_dict(),
             "test_sets": {
                 name: {
-                    "sequences": cell.test_sets[name],
-                    "length": test_set.task.max_length,
-                    "about": test_set.about,
+                    "sequences": count,
+                    "length": known[name].task.max_length,
+                    "about": known[name].about,
                 }
-                for name, test_set in test_sets.items()
+                for name, count in cell.test_sets.items()
             },
             "errors": errors,
+            **({"probes": found, "probed": cell.described} if found else {}),
             "history": history(folder, cell.task.headline),
             "parameters": sum(p.numel() for p in outcome.model.parameters()),
             "seconds": round(outcome.seconds + time.monotonic() - began, 1),
@@ -267,6 +338,17 @@ def run(
     )
 
 
+def _apart(task: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A user's settings: those of the task, and those of the training."""
+    of_task = tasks.settings_of(task)
+    of_training = {f.name for f in fields(Settings)} - {*recipes.DECIDED}
+    for name in overrides:
+        if name not in of_task and name not in of_training:
+            raise unknown("setting", name, [*of_task, *of_training])
+    mine = {name: value for name, value in overrides.items() if name in of_task}
+    return mine, {name: value for name, value in overrides.items() if name not in of_task}
+
+
 def _can_resume(folder: Path) -> bool:
     """Whether the folder holds a checkpoint that can be read; one that is damaged is given up."""
     if not (folder / rundir.CHECKPOINT).exists():
@@ -279,10 +361,22 @@ def _can_resume(folder: Path) -> bool:
     return True
 
 
-def history(folder: Path, headline: str) -> list[dict[str, float]]:
-    """The in-distribution error at each step at which it was measured, and the loss there."""
+def history(folder: Path, headline: str) -> list[dict[str, Any]]:
+    """The in-distribution error at each step at which it was measured, and the loss there.
+
+    Those of `evaluate_on`'s test sets are beside it, if there are any.
+    """
     return [
-        {"step": line["step"], "loss": line["loss"], "error": line["errors"][headline]}
+        {
+            "step": line["step"],
+            "loss": line["loss"],
+            "error": line["errors"][headline],
+            **(
+                {"on": {name: e[headline] for name, e in line["on"].items()}}
+                if "on" in line
+                else {}
+            ),
+        }
         for line in rundir.read_metrics(folder)
         if "errors" in line
     ]

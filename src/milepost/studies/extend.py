@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from milepost import corpus, machine
-from milepost.encoding import options as options_of
 from milepost.errors import UsageError
 from milepost.files import write_json, write_whole
 from milepost.perplexity import perplexity
@@ -211,16 +210,10 @@ class Data:
 
     def joined(self, source: str, wanted: str) -> Int64[np.ndarray, " N"]:
         """The documents of a split, or of all splits, each followed by the end-of-text token."""
-        named = {"python-prose": corpus.prose, "python-code": corpus.code}
-        splits = (
-            corpus.by_name(named[source]())
-            if source in named
-            else corpus.of_path(Path(source).resolve())
-        )
         between = self.tokens.join or list(corpus.SEPARATOR)
         pieces = [
             np.array([*self.tokens.encode(document.decode()), *between], dtype=np.int64)
-            for split, documents in splits
+            for split, documents in corpus.documents(source)
             if wanted in ("", split)
             for _, document in documents
             if document.strip()
@@ -367,7 +360,7 @@ def extended(model: Any, row: Row, settings: Settings, seed: int) -> nn.Module:
         model.config.rope_parameters = rope
         model.config.name_or_path = ""  # it is not what is in that folder any more
         model.config.max_position_embeddings = settings.factor * T
-    if "factor" in options_of(row.encoding):
+    if row.rope == "by the encoding":
         options["factor"] = float(settings.factor)
     with randomness_of(seed, torch.device("cpu")):
         added = retrofit(model, row.encoding, encoding_options=options, probe=0)

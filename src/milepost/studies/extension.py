@@ -220,6 +220,10 @@ class Extension:
     seeds: int = 3
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
+    needs = ""
+    report = "extension"
+    alone = False
+
     @property
     def encodings(self) -> tuple[str, ...]:
         """The names of the rows, the base's first."""

@@ -25,12 +25,16 @@ def build(name: str, /, **settings: Any) -> "Task":
     """The task `name`; settings left out are the paper's."""
     if name not in names():
         raise unknown("task", name, names())
-    kind = _kind(name)
-    known = [field.name for field in fields(kind)]
+    known = settings_of(name)
     for setting in settings:
         if setting not in known:
             raise unknown(f"setting of the {name} task", setting, known)
-    return kind(**settings)
+    return _kind(name)(**settings)
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    """The names of the settings that the task has."""
+    return tuple(field.name for field in fields(_kind(name)))
 
 
 def _kind(name: str) -> "type[Task]":

@@ -33,9 +33,13 @@ def randomness_of(seed: int, device: torch.device) -> Iterator[None]:
     """Within, torch's generators are those of a process begun with `seed`; without, untouched."""
     cuda = device.type == "cuda"
     with torch.random.fork_rng([device] if cuda else []):
-        # torch.manual_seed would reach the generators of all other devices too
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
+        seed_generators(seed, device)
         yield
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the CPU's generator and the device's; torch.manual_seed would reach all others too."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

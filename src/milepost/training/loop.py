@@ -6,7 +6,7 @@ resumed ends, on a CPU, with the very bits of one that was not.
 """
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import fields
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from milepost import tasks
 from milepost.errors import unknown
 from milepost.model import Config, Decoder
 from milepost.tasks.task import Task
-from milepost.training import checkpoint, rundir
-from milepost.training.device import choose, randomness_of
+from milepost.training import checkpoint, distributed, rundir
+from milepost.training.device import randomness_of
 from milepost.training.interrupt import stop_requests
 from milepost.training.session import Outcome, Progress, Session
 from milepost.training.settings import NOT_IN_MODEL, Settings
@@ -62,7 +62,8 @@ def train(
 ) -> Outcome:
     """Train as the settings say.
 
-    Ctrl-C ends the step, writes a checkpoint and returns; a second one aborts.
+    Ctrl-C ends the step, writes a checkpoint and returns; a second one aborts. Started by
+    `torchrun`, its processes train one model together (`milepost.training.distributed`).
 
     Args:
         settings: what to train.
@@ -70,32 +71,38 @@ def train(
         resume: continue the run that is there.
         checkpoint_every: seconds between checkpoints, the work that a power cut may cost; 0 for
             one at each step.
-        progress: called after each step.
-        stop: asked before each step whether to stop there.
-        device: to train on; the first GPU, or else the CPU, if None.
+        progress: called after each step, in the first process.
+        stop: asked before each step, in every process, whether all are to stop there.
+        device: to train on; the first GPU, or each process's own, or else the CPU, if None.
 
     Raises:
         UsageError: the settings name what does not exist; the directory is in use, already holds
-            a run, or holds none to resume; or it cannot be written.
+            a run, or holds none to resume; or it cannot be written; or several processes cannot
+            share the batch or the model.
         DivergenceError: ten steps in a row had a loss or gradient that was not finite.
     """
     out = Path(out)
     if resume:
         checkpoint.require(out / rundir.CHECKPOINT)
     task = tasks.build(settings.task, **settings.task_settings)
-    place = choose(device)
-    with randomness_of(settings.seed, place):
+    place = distributed.place(device)
+    with ExitStack() as stack:
+        processes = stack.enter_context(distributed.together(place))
+        stack.enter_context(randomness_of(settings.seed, place))
+        distributed.check_batch(settings.batch, processes)
         model = build_model(settings, task).to(place)
         read_longest(model, task, place)
-        stepper = Stepper(settings, task, model, place)
-        with (
-            rundir.locked(out),
-            stop_requests() as interrupted,
-            closing(Session(settings, task, out, stepper, resume)) as session,
-        ):
-            while not session.finished and not interrupted() and not stop():
-                progress(session.advance())
-                if session.seconds_unsaved >= checkpoint_every:
-                    session.save()
-            session.save()
+        distributed.shard(model, processes, place)
+        distributed.own_randomness(settings.seed, processes, place)
+        stepper = Stepper(settings, task, model, place, processes)
+        processes.lead(lambda: stack.enter_context(rundir.locked(out)))
+        interrupted = stack.enter_context(stop_requests())
+        session = stack.enter_context(closing(Session(settings, task, out, stepper, resume)))
+        while not session.finished and not processes.any(interrupted() or stop()):
+            made = session.advance()
+            if processes.leads:
+                progress(made)
+            if processes.any(session.seconds_unsaved >= checkpoint_every):
+                session.save()
+        session.save()
     return session.outcome

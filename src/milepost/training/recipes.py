@@ -12,8 +12,15 @@ What the publications leave open, and what stands here instead:
 - Counting: CoPE's released code, 100 epochs over 10,000 sequences, Adam 7e-5 constant, no clipping.
 - Text (CoPE): the learning rate, optimizer and dropout of its language models are not stated; they
   are flip-flop's, with warmup and without dropout. 157,000 steps are 100 epochs of Wikitext-103.
+- Last sentence: no paper trains on it. The paper recipe is flip-flop's.
+- The language models' tokens are a vocabulary of as many as the papers', learned from the corpus.
+- Code (CoPE): 100 billion tokens at 4096 and 5e-4; the batch is not stated, and 256 here.
+- Pretraining: TAPE's on C4 (arXiv 2501.00712, Table 5, and its code), 512 sequences in 16 parts.
 - Passkey: no paper trains on it. Batch and optimizer are TAPE's on C4 (arXiv 2501.00712), 512
   sequences in 16 parts.
+- Addition: TAPE's Table 5, and where it is silent the code of its addition: betas, epsilon, weight
+  decay, clipping. That code warms up and cools down by the clock, each for a tenth of it; here the
+  warmup has a tenth of the steps, and the decay is linear. CoPE has a position for each token.
 - CoPE's number of positions is stated for language modelling only; the released counting code
   uses as many as the context has tokens, and so do its three tasks' recipes at paper scale. That
   code also divides q·e[p] by √D, which Listing 1 does not; only the counting recipe does.
@@ -32,6 +39,9 @@ from milepost.training.settings import Settings
 
 SCALES = ("mini", "paper")
 
+# settings that are arguments of `settings`, or follow from them
+DECIDED = ("task", "task_settings", "encoding", "encoding_options", "model", "seed")
+
 # What the mini recipes share. Learning rate, warmup and β₂ were chosen so that CoPE leaves its
 # first plateau within a demo's time; all encodings are trained with them.
 _MINI: dict[str, Any] = {
@@ -43,8 +53,38 @@ _MINI: dict[str, Any] = {
     "evaluate_sequences": 128,
 }
 
-# `task_settings`: where the task differs from the paper's. `options`: for the encodings that have
-# them. `test_sequences`: how many of each test set are used; the paper's numbers where absent.
+_LANGUAGE: dict[str, Any] = {
+    "task": "text",
+    "options": {"p_max": 31},
+    "test_sequences": 256,
+    "training": {
+        **_MINI,
+        "batch": 16,
+        "steps": 600,
+        "lr": 3e-3,
+        "betas": (0.9, 0.95),
+        "warmup": 60,
+        "evaluate_every": 0,
+    },
+}
+
+_WIKITEXT: dict[str, Any] = {
+    "options": {"p_max": 64},
+    "training": {
+        "steps": 157_000,
+        "batch": 64,
+        "optimizer": "adamw",
+        "lr": 3e-4,
+        "weight_decay": 0.1,
+        "schedule": "linear",
+        "warmup": 2_000,
+        "evaluate_every": 5_000,
+    },
+}
+
+# A recipe's name is its task's, unless it says `task`. `task_settings`: where the task differs from
+# the paper's. `options`: for the encodings that have them. `test_sequences`: how many of each test
+# set are used; the paper's numbers where absent.
 _RECIPES: dict[str, dict[str, Any]] = {
     "flip-flop/mini": {
         "task_settings": {"length": 64},
@@ -116,6 +156,32 @@ _RECIPES: dict[str, dict[str, Any]] = {
             "evaluate_every": 785,
         },
     },
+    "last-sentence/mini": {
+        "task_settings": {"sentences": 3, "words": 5, "vocabulary": 2, "most": 2},
+        "options": {"p_max": 31},
+        "test_sequences": 1000,
+        "training": {
+            **_MINI,
+            "steps": 700,
+            "lr": 5e-3,
+            "betas": (0.9, 0.98),
+            "warmup": 60,
+            "evaluate_every": 100,
+            "evaluate_sequences": 256,
+        },
+    },
+    "last-sentence/paper": {
+        "options": {"p_max": 512},
+        "training": {
+            "steps": 10_000,
+            "batch": 16,
+            "optimizer": "adamw",
+            "lr": 3e-4,
+            "weight_decay": 0.1,
+            "schedule": "linear",
+            "evaluate_every": 500,
+        },
+    },
     "text/mini": {
         "task_settings": {"length": 128},
         "options": {"p_max": 31},
@@ -130,17 +196,69 @@ _RECIPES: dict[str, dict[str, Any]] = {
             "evaluate_every": 100,
         },
     },
-    "text/paper": {
+    "text/paper": _WIKITEXT,
+    "addition/mini": {
+        "task_settings": {"digits": 3},
+        "options": {"p_max": 12},
+        "test_sequences": 1024,
+        "training": {
+            **_MINI,
+            "steps": 1600,
+            "lr": 3e-3,
+            "betas": (0.9, 0.98),
+            "warmup": 60,
+            "evaluate_every": 100,
+        },
+    },
+    "addition/paper": {
+        "options": {"p_max": 123},
+        "training": {
+            "steps": 20_000,
+            "batch": 512,
+            "optimizer": "adamw",
+            "lr": 1e-4,
+            "betas": (0.9, 0.98),
+            "eps": 1e-12,
+            "weight_decay": 0.01,
+            "schedule": "linear",
+            "warmup": 2_000,
+            "clip": 0.5,
+            "evaluate_every": 1_000,
+        },
+    },
+    # the language models of the studies
+    "prose/mini": {**_LANGUAGE, "task_settings": {"length": 128}},
+    "code/mini": {**_LANGUAGE, "task_settings": {"length": 128, "corpus": "python-code"}},
+    "pretraining/mini": {**_LANGUAGE, "task_settings": {"length": 128}},
+    "prose/paper": {**_WIKITEXT, "task": "text", "task_settings": {"tokens": 50_257}},
+    "code/paper": {
+        "task": "text",
+        "task_settings": {"length": 4096, "corpus": "python-code", "tokens": 32_000},
         "options": {"p_max": 64},
         "training": {
-            "steps": 157_000,
-            "batch": 64,
+            "steps": 95_000,
+            "batch": 16,
+            "accumulate": 16,
             "optimizer": "adamw",
-            "lr": 3e-4,
+            "lr": 5e-4,
             "weight_decay": 0.1,
             "schedule": "linear",
             "warmup": 2_000,
-            "evaluate_every": 5_000,
+        },
+    },
+    "pretraining/paper": {
+        "task": "text",
+        "task_settings": {"tokens": 32_000},
+        "options": {"p_max": 64},
+        "training": {
+            "steps": 10_000,
+            "batch": 32,
+            "accumulate": 16,
+            "optimizer": "adamw",
+            "lr": 1e-4,
+            "weight_decay": 0.01,
+            "schedule": "linear",
+            "warmup": 200,
         },
     },
     "passkey/mini": {
@@ -176,12 +294,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
 
 # Options that say for which length a table or a stretching is made. It is the training's, also
 # where the model must read longer test sequences: that is what distances past the end are about.
-_TRAINED_LENGTH = {
-    "relative": "length",
-    "cope+relative": "length",
-    "relative-capped": "cap",
-    "yarn": "original_length",
-}
+_TRAINED_LENGTH = {"relative": "length", "relative-capped": "cap", "yarn": "original_length"}
 
 
 def settings(
@@ -195,8 +308,13 @@ def settings(
     model: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> Settings:
-    """The settings of a run; whatever is given replaces what the recipe says."""
+    """The settings of a run; whatever is given replaces what the recipe says.
+
+    `task` is the name of a recipe: a task's, or that of another recipe for it.
+    """
     recipe = find(task, scale)
+    preset = presets.model(f"{task}/{scale}")
+    task = recipe.get("task", task)
     task_settings = {**recipe.get("task_settings", {}), **(task_settings or {})}
     built = tasks.build(task, **task_settings)
     longest = max(test_set.task.max_length for test_set in built.test_sets().values())
@@ -205,7 +323,7 @@ def settings(
             "task": task,
             "task_settings": task_settings,
             # a table of absolute positions must cover the longest test sequence
-            "model": {**presets.model(f"{task}/{scale}"), "max_length": longest, **(model or {})},
+            "model": {**preset, "max_length": longest, **(model or {})},
             "encoding": encoding,
             "encoding_options": {
                 **{
@@ -213,7 +331,7 @@ def settings(
                     for name in options(encoding)
                     if name in recipe["options"]
                 },
-                **trained_length(encoding, built),
+                **trained_length(encoding, built, encoding_options or {}),
                 **(encoding_options or {}),
             },
             "seed": seed,
@@ -223,18 +341,24 @@ def settings(
     )
 
 
-def trained_length(encoding: str, task: Task) -> dict[str, int]:
-    """The option that ends an encoding's table at the longest training sequence, if it has one."""
-    if encoding not in _TRAINED_LENGTH:
-        return {}
+def trained_length(
+    encoding: str, task: Task, given: Mapping[str, Any] | None = None
+) -> dict[str, int]:
+    """The option that ends an encoding's table at the longest training sequence, if it has one.
+
+    `given` are the options that are decided: TAPE has that option where it starts from YaRN.
+    """
+    parts = encoding.split("+")
+    if "tape" in parts and (given or {}).get("initial") == "yarn":
+        parts = ["yarn"]
     # The model reads all tokens but the last, so that distances end one earlier.
-    return {_TRAINED_LENGTH[encoding]: task.max_length - 1}
+    return {_TRAINED_LENGTH[part]: task.max_length - 1 for part in parts if part in _TRAINED_LENGTH}
 
 
 def test_sequences(task: str, scale: str) -> dict[str, int]:
     """How many sequences of each test set a run of this scale is tested on."""
     recipe = find(task, scale)
-    test_sets = tasks.build(task, **recipe.get("task_settings", {})).test_sets()
+    test_sets = tasks.build(recipe.get("task", task), **recipe.get("task_settings", {})).test_sets()
     return {
         name: recipe.get("test_sequences", test_set.sequences)
         for name, test_set in test_sets.items()
@@ -245,6 +369,11 @@ def find(task: str, scale: str) -> dict[str, Any]:
     """The recipe itself."""
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
-    if task not in tasks.names():
-        raise unknown("task", task, tasks.names())
+    if task not in names():
+        raise unknown("task", task, names())
     return _RECIPES[f"{task}/{scale}"]
+
+
+def names() -> tuple[str, ...]:
+    """What there are recipes for: every task, and the ways to train one that have names."""
+    return tuple(sorted({recipe.split("/")[0] for recipe in _RECIPES}))

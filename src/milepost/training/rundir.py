@@ -3,6 +3,7 @@
 config.json          the settings, for people and for `read_settings`
 metrics.jsonl        one line of JSON for each step
 checkpoint.pt        `milepost.training.checkpoint`
+shards-STEP/         its tensors, where several processes trained (`milepost.training.shards`)
 nonfinite_batch.pt   the batch at which a run was given up
 .lock                held while a run trains, with the number of its process
 """
@@ -11,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from milepost.training.settings import Settings
 CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint.pt"
+SHARDS = "shards-"
 NONFINITE = "nonfinite_batch.pt"
 LOCK = ".lock"
 
@@ -61,6 +64,13 @@ def _take(folder: Path, descriptor: int) -> None:
         ) from error
     except OSError as error:
         raise cannot_write(folder, error) from error
+
+
+def clear_shards(folder: Path, keep: str | None = None) -> None:
+    """Remove the shards of all checkpoints but one."""
+    for shards in folder.glob(f"{SHARDS}*"):
+        if shards.name != keep:
+            shutil.rmtree(shards, ignore_errors=True)
 
 
 def refuse_existing(folder: Path) -> None:

@@ -15,22 +15,27 @@ from torch import nn
 
 from milepost.tasks.task import IGNORE, Batch
 from milepost.training.device import randomness_of
+from milepost.training.distributed import ALONE, Processes
 
 
 @torch.inference_mode()
 def error_rates(
-    model: nn.Module, batches: Iterable[Batch], device: torch.device
+    model: nn.Module,
+    batches: Iterable[Batch],
+    device: torch.device,
+    processes: Processes = ALONE,
 ) -> dict[str, float]:
     """The three error rates on the batches, and how many sequences and tokens were scored.
 
-    Neither the model's mode nor the state of the random generators is changed.
+    Several processes share the rows of each batch, and all get the rates of all of them. Neither
+    the model's mode nor the state of the random generators is changed.
     """
     totals = torch.zeros(5, dtype=torch.int64, device=device)
     training = model.training
     model.eval()
     try:
         with randomness_of(0, device):
-            for batch in batches:
+            for batch in map(processes.share, batches):
                 targets = batch.targets.to(device)
                 predicted = model(batch.inputs.to(device)).argmax(-1)
                 asked = targets != IGNORE
@@ -41,7 +46,7 @@ def error_rates(
                 totals += torch.stack([count.sum() for count in counts])
     finally:
         model.train(training)
-    tokens, count, wrong_tokens, wrong_sequences, wrong_last = totals.tolist()
+    tokens, count, wrong_tokens, wrong_sequences, wrong_last = processes.total(totals).tolist()
     assert count > 0, "nothing was scored"
     return {
         "token": wrong_tokens / tokens,

@@ -3,6 +3,8 @@
 The order of writing keeps the directory sound at every moment. The first checkpoint comes before
 anything else, and from then on there is always one to resume from; the metrics up to a checkpoint
 are on the disk before it is; and what lies beyond it is cut off when the run is resumed.
+
+Of several processes all take every step, and the first alone keeps the metrics.
 """
 
 import time
@@ -13,7 +15,7 @@ from typing import Any, NoReturn
 
 from torch import nn
 
-from milepost.errors import UsageError
+from milepost.errors import UsageError, unknown
 from milepost.files import write_json
 from milepost.tasks.task import Task
 from milepost.training import checkpoint, rundir
@@ -88,8 +90,14 @@ class Session:
         """Begin the run, or put everything into the state in which it was left."""
         self.settings = settings
         self.task = task
+        known = task.test_sets()
+        for name in settings.evaluate_on:
+            if name not in known:
+                raise unknown(f"test set of the {task.name} task", name, known)
+        self.beside = {name: known[name].task for name in settings.evaluate_on}
         self.out = out
         self.stepper = stepper
+        self.processes = stepper.processes
         self.counters = Counters()
         if resume:
             self.counters = checkpoint.resume(
@@ -98,14 +106,15 @@ class Session:
                 stepper.model,
                 stepper.optimizer,
                 stepper.device,
+                stepper.processes,
             )
             self.saved = self.counters.step
         else:
-            rundir.refuse_existing(out)
+            self.processes.lead(lambda: rundir.refuse_existing(out))
             # a folder that cannot hold a checkpoint is found out now, and not after an hour
             self._write()
-        write_json(out / rundir.CONFIG, settings.to_dict())
-        self.metrics = rundir.Metrics(out / rundir.METRICS, self.counters.step)
+        self.metrics: rundir.Metrics | None = None
+        self.processes.lead(self._open)
         self.earlier = self.counters.seconds
         self.began = self.saved_at = time.perf_counter()
         self.latest = deque([(self.began, self.counters.tokens)], maxlen=WINDOW + 1)
@@ -147,8 +156,11 @@ class Session:
             "skipped": self.counters.skipped,
         }
         if self._evaluates():
-            line["errors"] = self._errors()
-        self.metrics.append(line)
+            line["errors"] = self._errors(self.task)
+            if self.beside:
+                line["on"] = {name: self._errors(task) for name, task in self.beside.items()}
+        if self.metrics is not None:
+            self.metrics.append(line)
         if self.counters.skipped_in_a_row == PATIENCE:
             self._give_up(taken)
         return self._progress(taken)
@@ -156,13 +168,19 @@ class Session:
     def save(self) -> None:
         """Bring the checkpoint up to date, after the metrics that belong to it."""
         if self.saved != self.counters.step:
-            self.metrics.sync()
+            if self.metrics is not None:
+                self.metrics.sync()
             self._write()
         self.saved_at = time.perf_counter()
 
     def close(self) -> None:
         """Close the metrics."""
-        self.metrics.close()
+        if self.metrics is not None:
+            self.metrics.close()
+
+    def _open(self) -> None:
+        write_json(self.out / rundir.CONFIG, self.settings.to_dict())
+        self.metrics = rundir.Metrics(self.out / rundir.METRICS, self.counters.step)
 
     def _write(self) -> None:
         checkpoint.save(
@@ -172,6 +190,7 @@ class Session:
             self.stepper.optimizer,
             self.counters,
             self.stepper.device,
+            self.processes,
         )
         self.saved = self.counters.step
 
@@ -191,10 +210,10 @@ class Session:
         every = self.settings.evaluate_every
         return every > 0 and (self.counters.step % every == 0 or self.finished)
 
-    def _errors(self) -> dict[str, float]:
+    def _errors(self, task: Task) -> dict[str, float]:
         split, seed = VALIDATION
-        batches = sequences(self.task, seed, split, self.settings.evaluate_sequences)
-        return error_rates(self.stepper.model, batches, self.stepper.device)
+        batches = sequences(task, seed, split, self.settings.evaluate_sequences)
+        return error_rates(self.stepper.model, batches, self.stepper.device, self.processes)
 
     def _progress(self, taken: Step) -> Progress:
         self.latest.append((time.perf_counter(), self.counters.tokens))
@@ -218,7 +237,7 @@ class Session:
             "tokens": [batch.tokens for batch in taken.batches],
             "scored": [batch.scored for batch in taken.batches],
         }
-        checkpoint.save_tensors(path, content)
+        self.processes.lead(lambda: checkpoint.save_tensors(path, content))
         settings = self.settings
         raise DivergenceError(
             f"loss or gradient was not finite {PATIENCE} steps in a row, up to step "

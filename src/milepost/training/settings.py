@@ -49,6 +49,7 @@ class Settings:
         evaluate_every: measure the in-distribution error every so many steps, and after the last;
             0 for never.
         evaluate_sequences: on so many sequences.
+        evaluate_on: the test sets to measure beside; none by default.
     """
 
     task: str
@@ -73,6 +74,7 @@ class Settings:
     train_sequences: int | None = None
     evaluate_every: int = 0
     evaluate_sequences: int = 256
+    evaluate_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every setting, and make 1 and 1.0 the same setting."""
@@ -96,6 +98,11 @@ class Settings:
         finite = self.train_sequences is None or _whole(self.train_sequences, 1)
         self._expect("train_sequences", finite, "an int of at least 1, or None")
         self._expect("compile", isinstance(self.compile, bool), "true or false")
+        named = isinstance(self.evaluate_on, tuple | list) and all(
+            isinstance(name, str) for name in self.evaluate_on
+        )
+        self._expect("evaluate_on", named, "names of test sets")
+        object.__setattr__(self, "evaluate_on", tuple(self.evaluate_on))
         hints = get_type_hints(type(self))
         for name in ("optimizer", "schedule", "precision"):
             if getattr(self, name) not in get_args(hints[name]):
@@ -116,8 +123,13 @@ class Settings:
             raise UsageError(f"{name} must be {expected}, got {getattr(self, name)!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it: plain dicts and lists."""
+        """As JSON has it: plain dicts and lists.
+
+        What came later is left out where it is at its default: results are named after hashes.
+        """
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not plain["evaluate_on"]:
+            del plain["evaluate_on"]
         return plain
 
     @classmethod
@@ -139,7 +151,7 @@ class Settings:
 
     def differences(self, other: "Settings") -> list[str]:
         """One line for each setting in which `other` differs."""
-        ours, theirs = self.to_dict(), other.to_dict()
+        ours, theirs = asdict(self), asdict(other)
         return [f"{name} {ours[name]!r} ≠ {theirs[name]!r}" for name in _differing(ours, theirs)]
 
 

@@ -1,7 +1,7 @@
 """One step: the gradient of the mean cross entropy, and the optimizer's update.
 
-The mean is over all scored tokens of the step, however many micro-batches they come in: so
-accumulation computes what one larger batch would.
+The mean is over all scored tokens of the step, however many micro-batches they come in and
+however many processes share their rows: so all compute what one process would with one batch.
 """
 
 import math
@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from milepost.tasks.task import IGNORE, Batch, Task
 from milepost.training.data import TrainingData
+from milepost.training.distributed import ALONE, Processes, whole
 from milepost.training.schedule import learning_rate
 from milepost.training.settings import Settings
 
@@ -50,10 +51,16 @@ class Stepper:
     """A model in training: its data, its optimizer, and how a step is taken."""
 
     def __init__(
-        self, settings: Settings, task: Task, model: nn.Module, device: torch.device
+        self,
+        settings: Settings,
+        task: Task,
+        model: nn.Module,
+        device: torch.device,
+        processes: Processes = ALONE,
     ) -> None:
         self.settings = settings
         self.device = device
+        self.processes = processes
         self.model = model
         self.call = torch.compile(model) if settings.compile else model
         self.data = TrainingData(settings, task)
@@ -73,21 +80,23 @@ class Stepper:
         If its loss or gradient is not finite, neither the model nor the optimizer changes.
         """
         batches = self._batches(step)
-        targets = [batch.targets for batch in batches]
-        scored = sum(int((target != IGNORE).sum()) for target in targets)
+        scored = sum(int((batch.targets != IGNORE).sum()) for batch in batches)
         self.optimizer.zero_grad()
         shares = []
-        for batch, target in zip(batches, targets, strict=True):
-            share = self._cross_entropy(batch.inputs, target) / scored
-            share.backward()  # type: ignore[no-untyped-call]  # torch has no annotation
+        for batch in map(self.processes.share, batches):
+            share = self._cross_entropy(batch.inputs, batch.targets) / scored
+            # of several processes' gradients FSDP takes the mean, and the sum is asked for
+            whole_share = share * self.processes.count
+            whole_share.backward()  # type: ignore[no-untyped-call]  # torch has no annotation
             shares.append(share.detach())
         largest = math.inf if self.settings.clip is None else self.settings.clip
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), largest)
+        norm = whole(nn.utils.clip_grad_norm_(self.model.parameters(), largest))
         if step + 1 < self.settings.steps:
             # a GPU is still computing, and need not wait for this afterwards
             self.upcoming = step + 1, self.data(step + 1)
         lr = learning_rate(self.settings, step)
-        loss, grad_norm = torch.stack([torch.stack(shares).sum(), norm]).tolist()
+        total = self.processes.total(torch.stack(shares).sum())
+        loss, grad_norm = torch.stack([total, norm]).tolist()
         taken = Step(batches, loss, lr, grad_norm)
         if taken.finite:
             for group in self.optimizer.param_groups:

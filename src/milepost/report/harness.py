@@ -1,0 +1,81 @@
+"""The report of a study by lm-eval: the tables of any study, and scores with standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from milepost.report import html, table, tables
+from milepost.report.claims import Judged
+from milepost.report.results import Results, probed
+from milepost.studies.harness.study import ARM, PROBE
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+TITLE = "Scores with their standard errors over questions (%)"
+
+
+def load(directory: Path) -> Results:
+    """What the folder holds; its table has the tasks that were given."""
+    found = tables.load(directory)
+    return replace(found, study=found.study.with_settings(found.given))
+
+
+def scored(found: Results) -> dict[str, dict[str, str]]:
+    """`45.31 ± 1.45`, by row and task: also groups' parts, which the tables have no column for."""
+    return {
+        row: {
+            task: f"{100 * one['score']:.2f}"
+            + (f" ± {100 * one['error']:.2f}" if "error" in one else "")
+            for cell in found.of(ARM, row)
+            for task, one in probed(cell, PROBE).items()
+        }
+        for row in found.encodings
+    }
+
+
+def terminal(found: Results, console: Console) -> Iterable[RenderableType]:
+    """The tables, claims and notes, then the scores with their errors."""
+    from rich.text import Text
+
+    yield from tables.terminal(found, console)
+    yield Text(f"\n{TITLE}", style="bold")
+    for row, scores in scored(found).items():
+        for task, score in scores.items():
+            yield Text(f"  {row}, {task}: {score}")
+
+
+def markdown(found: Results) -> str:
+    """The same as Markdown."""
+    heads, aligned = "| row | task | score |", "| :-- | :-- | --: |"
+    rows = [
+        f"| {table.escape(row)} | {table.escape(task)} | {score} |"
+        for row, scores in scored(found).items()
+        for task, score in scores.items()
+    ]
+    return "\n".join([tables.markdown(found), f"**{TITLE}**\n", heads, aligned, *rows]) + "\n"
+
+
+def judged(found: Results) -> list[Judged]:
+    """The paper's claims, with what became of them."""
+    return tables.judged(found)
+
+
+def draw(found: Results) -> dict[str, str]:
+    """The plots of any study."""
+    return tables.draw(found)
+
+
+def page(found: Results, drawn: Mapping[str, str]) -> str:
+    """The page of any study, with the errors at its end."""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(row)}</th><td>{escape(task)}</td><td>{score}</td></tr>'
+        for row, scores in scored(found).items()
+        for task, score in scores.items()
+    )
+    shown = f'<div class="scroll"><table class="raw">{rows}</table></div>' if rows else ""
+    return tables.page(found, drawn).replace("</body>", f"{html.details(TITLE, shown)}\n</body>")

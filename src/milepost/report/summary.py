@@ -1,0 +1,160 @@
+"""All studies on one page: every claim with its verdict, then each study's tables and pictures.
+
+The page is made from a folder of studies' folders, such as `studies/results`, and from nothing
+else: the same results give the same bytes. Studies that have no folder there are named with what
+they need.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from milepost import studies
+from milepost.errors import UsageError
+from milepost.files import read_object, write_text
+from milepost.report.table import escape
+from milepost.report.write import Kind, kind_of
+from milepost.studies.study import DECLARATION, read_declaration
+
+VERDICTS = ("seen here", "not seen here", "contradicted here", "not testable here")
+
+_OPENING = """\
+# Results
+
+What the studies found at the scales that were run, beside what the papers say. This page and its
+pictures are made by `{command}` from the results in `{folder}`, and by nothing else.
+
+A claim is *seen here* if every comparison that it makes comes out as the paper has it, by more than
+twice the standard error over seeds; *contradicted here* if more than half come out the other way;
+*not seen here* in between; and *not testable here* for the reason that is given. The `mini` scale
+is small models on small tasks: what is seen there is a fact about those, and no replication.
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One study's folder, read."""
+
+    name: str
+    directory: Path
+    kind: Kind
+    found: Any
+
+
+def write(folder: Path, page: Path) -> None:
+    """Write the page, and each picture to `images/PAGE/STUDY-NAME.svg` beside it.
+
+    Pictures there of which the page has no more use are deleted.
+
+    Raises:
+        UsageError: the folder holds no study's folder, or a file cannot be read or written.
+    """
+    entries = list(read(folder))
+    if not entries:
+        raise UsageError(
+            f"{folder} holds no studies: expected folders in it with a {DECLARATION} each, as "
+            f"`milepost study NAME --out {folder}/NAME-mini` writes"
+        )
+    images = page.parent / "images" / page.stem
+    kept = set()
+    pictures: dict[str, list[str]] = {}
+    for entry in entries:
+        for name, svg in entry.kind.draw(entry.found).items():
+            path = images / f"{entry.directory.name}-{name}.svg"
+            write_text(path, svg)
+            kept.add(path)
+            pictures.setdefault(entry.name, []).append(os.path.relpath(path, page.parent))
+    for path in images.glob("*.svg"):
+        if path not in kept:
+            path.unlink()
+    command = f"milepost report {folder.as_posix()} --summary {page.as_posix()}"
+    write_text(page, text(entries, folder, command, pictures))
+
+
+def read(folder: Path) -> Iterator[Entry]:
+    """The studies in the folder, in the order in which `milepost study --list` has them."""
+    found = {}
+    for directory in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if (directory / DECLARATION).exists():
+            found[read_declaration(directory)["study"], directory.name] = directory
+    for (name, _), directory in sorted(found.items()):
+        kind = kind_of(directory)
+        yield Entry(name, directory, kind, kind.load(directory))
+
+
+def text(entries: list[Entry], folder: Path, command: str, pictures: dict[str, list[str]]) -> str:
+    """The page, as Markdown."""
+    blocks = [
+        _OPENING.format(command=command, folder=folder.as_posix()),
+        counts(entries),
+        "## Claims\n",
+        claims(entries),
+    ]
+    for entry in entries:
+        study = studies.load(entry.name)
+        blocks += [
+            f"## {entry.name}: {escape(study.title)}\n",
+            f"[{escape(study.paper)}]({study.link}). {ran(entry)}\n",
+            entry.kind.markdown(entry.found),
+            *(f"![{Path(path).stem}]({path})\n" for path in pictures.get(entry.name, ())),
+        ]
+    absent = [name for name in studies.names() if name not in {entry.name for entry in entries}]
+    if absent:
+        blocks += ["## Not run here\n", "\n".join(map(_absent, absent)) + "\n"]
+    return "\n".join(blocks)
+
+
+def counts(entries: list[Entry]) -> str:
+    """How many claims came out how."""
+    verdicts = Counter(one.verdict for entry in entries for one in entry.kind.judged(entry.found))
+    told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
+    return f"Of {verdicts.total()} claims: {told}.\n"
+
+
+def claims(entries: list[Entry]) -> str:
+    """Every claim and what became of it."""
+    rows = ["| study | claim | where | verdict |", "| :-- | :-- | :-- | :-- |"]
+    rows += [
+        f"| [{entry.name}](#{_anchor(entry.name)}) | {escape(one.claim.text)} | "
+        f"{escape(one.claim.where)} | {one.verdict} |"
+        for entry in entries
+        for one in entry.kind.judged(entry.found)
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def ran(entry: Entry) -> str:
+    """How many cells, for how long, of which commits, where."""
+    results = [
+        read_object(path, ("seconds", "versions", "machine"))
+        for path in sorted((entry.directory / "cells").glob("*.json"))
+    ]
+    minutes = sum(result["seconds"] for result in results) / 60
+    commits = sorted({str(result["versions"]["commit"])[:10] for result in results})
+    places = sorted({_place(result["machine"]) for result in results})
+    return (
+        f"{len(results)} runs, {minutes:.0f} minutes in all, on {'; '.join(places)}; commit "
+        f"{', '.join(commits)}."
+    )
+
+
+def _place(machine: dict[str, Any]) -> str:
+    device = machine.get("device", "cpu")
+    return str(machine["processor"] if device == "cpu" else device)
+
+
+def _absent(name: str) -> str:
+    study = studies.load(name)
+    return f"- `{name}`, {escape(study.title)}: {study.needs or 'no results yet'}."
+
+
+def _anchor(name: str) -> str:
+    """What the heading's own link is called."""
+    heading = f"{name}: {studies.load(name).title}".lower()
+    kept = "".join(c for c in heading if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")

@@ -1,0 +1,1 @@
+"""What an encoding costs: counted from its equations, and measured beside RoPE."""

@@ -1,0 +1,45 @@
+"""FoX and stick-breaking: a passkey in long garbage, found by exact match.
+
+Lin et al. (arXiv 2503.02130) ask for needles with a judge model; exact match of a passkey stands in
+its place. Models are trained on the task from nothing, at one length, and asked at up to four times
+it: which encodings find a key farther away than in training?
+"""
+
+from milepost.studies.study import Arm, Claim, Column, Study, Table
+
+STUDY = Study(
+    name="fox-needle",
+    title="A passkey farther away than in training",
+    paper="Lin et al., Forgetting Transformer (2025), needle in a haystack, by exact match",
+    link="https://arxiv.org/abs/2503.02130",
+    rows=("none", "rope", "alibi", "cope", "fox", "fox+rope", "stick-breaking", "tape"),
+    arms=(
+        Arm(
+            "passkey",
+            "Passkey",
+            "passkey",
+            test_sets=("in", "length x2", "length x4"),
+        ),
+    ),
+    tables=(
+        Table(
+            "passkey",
+            "Passkey",
+            "keys not found, at any depth",
+            (
+                Column("in-dist", "passkey", "in", "sequence"),
+                Column("length ×2", "passkey", "length x2", "sequence"),
+                Column("length ×4", "passkey", "length x4", "sequence"),
+            ),
+        ),
+    ),
+    claims=(
+        Claim(
+            "FoX finds keys farther away than RoPE with length extrapolated",
+            "arXiv 2503.02130, section 4.4",
+            ("passkey/length ×2", "passkey/length ×4"),
+            better=("fox",),
+            worse=("rope",),
+        ),
+    ),
+)

@@ -1,0 +1,71 @@
+"""Figure 7 of the TAPE paper: where the last layer looks.
+
+Zhu et al. (arXiv 2501.00712), appendix C: on one text of C4, of fewer than 100 tokens, RoPE keeps
+0.30 of its attention on the token itself, TAPE 0.17. Here the weight on the diagonal is the mean
+over the heads of the last layer and over several texts.
+"""
+
+from milepost.studies.language import prose
+from milepost.studies.study import Claim, Column, Figure, Row, Study, Table, Unit
+
+_SHARE = Unit("share of attention", least=0.01, decimals=3)
+_DISTANCE = Unit("tokens", higher=True, relative=0.02, decimals=1)
+
+STUDY = Study(
+    name="tape-figure7",
+    title="Where the last layer looks",
+    paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Figure 7",
+    link="https://arxiv.org/abs/2501.00712",
+    rows=(
+        "rope",
+        "tape",
+        Row("released", "tape", {"variant": "released"}),
+        "cope",
+        "fox",
+        "stick-breaking",
+        "alibi",
+    ),
+    arms=(prose(recipe="pretraining"),),
+    tables=(
+        Table(
+            "diagonal",
+            "Prose, last layer",
+            "attention on the token itself",
+            (
+                Column(
+                    "diagonal",
+                    "prose",
+                    "last",
+                    "diagonal",
+                    "Figure 7's text",
+                    {"rope": Figure(0.30), "tape": Figure(0.17)},
+                    probe="attention",
+                ),
+            ),
+            _SHARE,
+        ),
+        Table(
+            "distance",
+            "Prose, last layer",
+            "mean distance of what is attended to",
+            (Column("distance", "prose", "last", "distance", probe="attention"),),
+            _DISTANCE,
+        ),
+    ),
+    claims=(
+        Claim(
+            "RoPE predominantly focuses on the current position, TAPE less",
+            "appendix C",
+            ("diagonal",),
+            better=("tape",),
+            worse=("rope",),
+        ),
+        Claim(
+            "TAPE attends to more contextual information over longer distances",
+            "appendix C",
+            ("distance",),
+            better=("tape",),
+            worse=("rope",),
+        ),
+    ),
+)

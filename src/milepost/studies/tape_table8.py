@@ -1,0 +1,93 @@
+"""Table 8 of the TAPE paper: how much a model changes when positions move.
+
+Zhu et al. (arXiv 2501.00712), appendix B: attention weights and dot products of positions, layer by
+layer, after three tokens were put before the text, and after all position numbers were raised by
+three. The paper does not say what its differences are measured by; here it is ‖A′ − A‖ / ‖A‖ in
+the Frobenius norm, in per cent. RoPE and TAPE know distances alone, so that a shift of the numbers
+moves them by rounding; TAPE without equivariance may move by more.
+"""
+
+from milepost.studies.language import prose
+from milepost.studies.study import Claim, Column, Row, Study, Table, Unit
+
+_CHANGE = Unit("%", 100.0, least=0.01)
+
+
+def _columns(key: str, metric: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(title, "prose", f"{key} {layer}", metric, probe="stability")
+        for title, layer in (("first layer", "first layer"), ("last layer", "last layer"))
+    )
+
+
+STUDY = Study(
+    name="tape-table8",
+    title="Stability when positions move",
+    paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Table 8",
+    link="https://arxiv.org/abs/2501.00712",
+    rows=(
+        "rope",
+        "tape",
+        Row("not equivariant", "tape", {"equivariant": False}),
+        Row("released", "tape", {"variant": "released"}),
+        "absolute",
+        "cope",
+        "fox",
+    ),
+    arms=(prose(recipe="pretraining"),),
+    tables=(
+        Table(
+            "shift",
+            "Numbers raised by three",
+            "change of the attention weights",
+            _columns("shift", "attention"),
+            _CHANGE,
+        ),
+        Table(
+            "shift-positions",
+            "Numbers raised by three",
+            "change of the positions' dot products",
+            _columns("shift", "positions"),
+            _CHANGE,
+        ),
+        Table(
+            "tokens",
+            "Three tokens put before",
+            "change of the attention weights",
+            _columns("tokens", "attention"),
+            _CHANGE,
+        ),
+        Table(
+            "tokens-positions",
+            "Three tokens put before",
+            "change of the positions' dot products",
+            _columns("tokens", "positions"),
+            _CHANGE,
+        ),
+    ),
+    claims=(
+        Claim(
+            "TAPE keeps its attention under a shift as RoPE does (here: to 0.1 %)",
+            "appendix B, Table 8",
+            ("shift",),
+            better=("rope", "tape"),
+            within=0.1,
+        ),
+        Claim(
+            "Without equivariance attention changes more, above all in deeper layers",
+            "appendix B, Table 8",
+            ("shift/last layer",),
+            better=("tape",),
+            worse=("not equivariant",),
+        ),
+        Claim(
+            "With three tokens put before, TAPE's attention is about as stable as RoPE's",
+            "appendix B, Table 8",
+            ("tokens",),
+            better=("tape",),
+            worse=("rope",),
+            same=True,
+        ),
+    ),
+    remarks=("In the first layer the positions of TAPE are RoPE's own.",),
+)
