@@ -12,7 +12,7 @@ from milepost.commands import train as train_command
 from milepost.commands.pairs import pairs
 from milepost.commands.tasks import WIDTH, wrapped
 from milepost.errors import UsageError
-from milepost.studies.executors.local import Local
+from milepost.study.executors.local import Local
 from milepost.training import recipes
 from milepost.training.settings import Settings
 
@@ -295,7 +295,7 @@ def pool(monkeypatch, tmp_path):
             raise ended.error
         return ended.progress
 
-    monkeypatch.setattr("milepost.studies.run.run", run)
+    monkeypatch.setattr("milepost.study.run.run", run)
     monkeypatch.setattr("milepost.report.write.show_and_write", ended.shown.append)
     return ended
 

@@ -1,7 +1,7 @@
 """Results of a study that is no paper's, typed by hand."""
 
 from milepost.report.results import Cell, Results
-from milepost.studies.study import (
+from milepost.study.study import (
     ACCURACY,
     PERPLEXITY,
     Arm,

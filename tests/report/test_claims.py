@@ -1,7 +1,7 @@
 import pytest
 
 from milepost.report.claims import judge
-from milepost.studies.study import Claim
+from milepost.study.study import Claim
 
 from .made_up import results, sums, text
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import costs
-from milepost.studies.costs.study import PARTS, Claim
+from milepost.study.costs.study import PARTS, Claim
 
 STUDY = studies.load("tape-table3")
 MODEL = {"layers": 2, "heads": 3, "dim": 8}

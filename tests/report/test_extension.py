@@ -12,7 +12,7 @@ from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import extension, results
 from milepost.report.write import show_and_write
-from milepost.studies.extension import Claim
+from milepost.study.extension import Claim
 
 STUDY = studies.load("tape-table2")
 T = 64

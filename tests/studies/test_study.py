@@ -5,8 +5,8 @@ import pytest
 from milepost import encoding, studies, tasks
 from milepost.errors import UsageError
 from milepost.model import Config
-from milepost.studies.cell import Cell
-from milepost.studies.study import Figure, Row, Study
+from milepost.study.cell import Cell
+from milepost.study.study import Figure, Row, Study
 from milepost.training import recipes
 from milepost.training.settings import Settings
 

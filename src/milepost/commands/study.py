@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from milepost.studies.executors import Executor
-    from milepost.studies.plan import AnyStudy
+    from milepost.study.executors import Executor
+    from milepost.study.kinds import AnyStudy
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def executor_of(arguments: Arguments, study: AnyStudy) -> Executor:
     from milepost.errors import UsageError
 
     if arguments.executor == "slurm" and not arguments.dry_run:
-        from milepost.studies.executors.slurm import Slurm
+        from milepost.study.executors.slurm import Slurm
 
         options = pairs("slurm", arguments.slurm)
         return Slurm(arguments.jobs, arguments.device, options, detached=arguments.detach)
@@ -108,7 +108,7 @@ def executor_of(arguments: Arguments, study: AnyStudy) -> Executor:
         given = "--slurm" if arguments.slurm else "--detach"
         raise UsageError(f"{given} is for jobs of a cluster: add --executor slurm, or leave it out")
 
-    from milepost.studies.executors.local import Local
+    from milepost.study.executors.local import Local
 
     if study.alone and (arguments.jobs or 1) > 1:
         raise UsageError(
@@ -131,9 +131,9 @@ def foretell(arguments: Arguments, study: AnyStudy, directory: Path, executor: E
 
     from milepost.report import forecast as shown
     from milepost.report.write import LOG_WIDTH
-    from milepost.studies.executors.local import usable_cores
-    from milepost.studies.forecast import forecast
-    from milepost.studies.plan import grid_of, plan
+    from milepost.study.executors.local import usable_cores
+    from milepost.study.forecast import forecast
+    from milepost.study.plan import grid_of, plan
 
     grid = grid_of(study, arguments.scale, rows_of(arguments), arguments.seeds)
     found = plan(grid, directory, retry=arguments.retry)
@@ -166,7 +166,7 @@ def work(arguments: Arguments, study: AnyStudy, directory: Path, executor: Execu
 
     from milepost.report.live import StudyLines
     from milepost.report.write import show_and_write
-    from milepost.studies.run import run as run_study
+    from milepost.study.run import run as run_study
 
     if find_spec("matplotlib") is None:
         print(

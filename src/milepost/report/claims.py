@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from milepost.report.results import Results, mean_and_spread
-from milepost.studies.study import Claim, Column, Table
+from milepost.study.study import Claim, Column, Table
 
 Verdict = Literal["seen here", "not seen here", "contradicted here", "not testable here"]
 

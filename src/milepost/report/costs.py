@@ -20,8 +20,8 @@ from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import html, plots, table
 from milepost.report.results import Cell, read_cells
-from milepost.studies.costs.study import BASE, MEASURED, PARTS, Claim, CostStudy, Figures
-from milepost.studies.study import read_declaration
+from milepost.study.costs.study import BASE, MEASURED, PARTS, Claim, CostStudy, Figures
+from milepost.study.study import read_declaration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

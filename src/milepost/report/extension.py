@@ -26,8 +26,8 @@ from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import html, plots, table
 from milepost.report.results import Cell, read_cells
-from milepost.studies.extension import BASE, MEASURED, Claim, Extension, Figures
-from milepost.studies.study import read_declaration
+from milepost.study.extension import BASE, MEASURED, Claim, Extension, Figures
+from milepost.study.study import read_declaration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from milepost.studies.forecast import Forecast
-    from milepost.studies.plan import Plan
+    from milepost.study.forecast import Forecast
+    from milepost.study.plan import Plan
 
 
 def table(found: Forecast) -> Table:

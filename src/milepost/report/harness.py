@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from milepost.report import html, table, tables
 from milepost.report.claims import Judged
 from milepost.report.results import Results, probed
-from milepost.studies.harness.study import ARM, PROBE
+from milepost.study.harness.study import ARM, PROBE
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

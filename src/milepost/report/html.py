@@ -14,7 +14,7 @@ from importlib.resources import files
 from milepost.report import table
 from milepost.report.claims import judged
 from milepost.report.results import Cell, Results, mean_and_spread, percent
-from milepost.studies.study import ERROR, Table
+from milepost.study.study import ERROR, Table
 
 KINDS = {
     "pictures": "What was measured",

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from milepost.studies.progress import Progress as StudyProgress
+    from milepost.study.progress import Progress as StudyProgress
     from milepost.training.session import Progress as TrainingProgress
 
 LOG_SECONDS = 30.0

@@ -27,7 +27,7 @@ from milepost.report.plots import (
     themed,
 )
 from milepost.report.results import Results, probed
-from milepost.studies.study import Picture
+from milepost.study.study import Picture
 
 KIND = "pictures"
 HEAT = "viridis"

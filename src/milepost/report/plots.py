@@ -17,7 +17,7 @@ from typing import Any
 
 from milepost.errors import UsageError
 from milepost.report.results import Cell, Results, cell_error
-from milepost.studies.study import ERROR, Arm, Table
+from milepost.study.study import ERROR, Arm, Table
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d31")
 MARKERS = ("s", "^", "o", "D", "v", "P", "X", "<", ">")

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from milepost import studies
 from milepost.errors import UsageError
 from milepost.files import read_object
-from milepost.studies.study import (
+from milepost.study.study import (
     DECLARATION,
     ERROR,
     FAILURE,

@@ -19,7 +19,7 @@ from milepost.errors import UsageError
 from milepost.files import read_object, write_text
 from milepost.report.table import escape
 from milepost.report.write import Kind, kind_of
-from milepost.studies.study import DECLARATION, read_declaration
+from milepost.study.study import DECLARATION, read_declaration
 
 VERDICTS = ("seen here", "not seen here", "contradicted here", "not testable here")
 

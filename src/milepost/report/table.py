@@ -20,7 +20,7 @@ from milepost.report.results import (
     number,
     summary,
 )
-from milepost.studies.study import ERROR, Arm, Column, Figure, Table, Unit
+from milepost.study.study import ERROR, Arm, Column, Figure, Table, Unit
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from milepost import studies
 from milepost.errors import UsageError
 from milepost.files import write_text
-from milepost.studies.study import DECLARATION, read_declaration
+from milepost.study.study import DECLARATION, read_declaration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -6,7 +6,7 @@ training sets have 1,000, 3,000 and 10,000 sequences, of which the last is Table
 trained for the same number of steps, so that a smaller set is seen more often.
 """
 
-from milepost.studies.study import Arm, Claim, Column, Study, Table
+from milepost.study.study import Arm, Claim, Column, Study, Table
 
 _SIZES = {"few": (250, 1_000), "some": (1_000, 3_000), "many": (4_000, 10_000)}
 

@@ -6,8 +6,8 @@ of them is. Relative positions have no vector for unseen distances; *relative-ca
 that of the longest one. Windows do not overlap.
 """
 
-from milepost.studies.language import PROBES, at, by_position, by_window, prose
-from milepost.studies.study import PERPLEXITY, Arm, Claim, Study, Table
+from milepost.study.language import PROBES, at, by_position, by_window, prose
+from milepost.study.study import PERPLEXITY, Arm, Claim, Study, Table
 
 
 def _table(arm: str, title: str) -> Table:

@@ -7,8 +7,8 @@ and sections. Here the gates of every head are set against classes of tokens, an
 count most are drawn.
 """
 
-from milepost.studies.language import PROBES
-from milepost.studies.study import (
+from milepost.study.language import PROBES
+from milepost.study.study import (
     Arm,
     Claim,
     Column,

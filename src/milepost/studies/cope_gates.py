@@ -6,7 +6,7 @@ are set against the classes of tokens of each task: the correlation of g_ij with
 token", over all pairs of a query and a key that it sees, and the largest of any head.
 """
 
-from milepost.studies.study import Arm, Claim, Column, Picture, Probe, Study, Table, Unit
+from milepost.study.study import Arm, Claim, Column, Picture, Probe, Study, Table, Unit
 
 _CORRELATION = Unit("largest |correlation| over heads", higher=True, least=0.02, decimals=2)
 _GATES = Probe("gates", {"": {"sequences": 16}})

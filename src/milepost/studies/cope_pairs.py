@@ -5,8 +5,8 @@ prose, and CoPE with RoPE no better than CoPE alone on code. Here every token-ba
 trained alone and with CoPE beside it, on prose.
 """
 
-from milepost.studies.language import at, by_window, prose
-from milepost.studies.study import PERPLEXITY, Claim, Study, Table
+from milepost.study.language import at, by_window, prose
+from milepost.study.study import PERPLEXITY, Claim, Study, Table
 
 TOKEN_BASED = (
     "absolute",

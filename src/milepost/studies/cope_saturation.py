@@ -6,8 +6,8 @@ p_max goes from 8 to the trained length, and the share of visible keys at p_max 
 perplexity, from half the trained length to four times it.
 """
 
-from milepost.studies.language import at, by_window, prose
-from milepost.studies.study import PERPLEXITY, Claim, Column, Picture, Row, Study, Table, Unit
+from milepost.study.language import at, by_window, prose
+from milepost.study.study import PERPLEXITY, Claim, Column, Picture, Row, Study, Table, Unit
 
 _SHARE = Unit("%", 100.0)
 

@@ -7,7 +7,7 @@ train a model to show it. Here small models are: sentences of words, of varying 
 and a question about the last. `milepost ask DIR last-sentence` asks a language model in words.
 """
 
-from milepost.studies.study import Arm, Claim, Column, Study, Table
+from milepost.study.study import Arm, Claim, Column, Study, Table
 
 STUDY = Study(
     name="cope-table1",

@@ -15,7 +15,7 @@ sequences, and the report lists the token errors too.
 FoX, stick-breaking attention and TAPE are not in the paper's table: they are here for comparison.
 """
 
-from milepost.studies.study import Arm, Column, Figure, Study, Table
+from milepost.study.study import Arm, Column, Figure, Study, Table
 
 STUDY = Study(
     name="cope-table2",

@@ -8,7 +8,7 @@ standard deviations of both come from Table 9. Table 4 has no row for absolute p
 One token is asked for in each sequence, so the three error rates of a test set are one.
 """
 
-from milepost.studies.study import Arm, Column, Figure, Study, Table
+from milepost.study.study import Arm, Column, Figure, Study, Table
 
 
 def _variables(count: int, **paper: Figure) -> Column:

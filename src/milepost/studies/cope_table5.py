@@ -6,8 +6,8 @@ size, 1024 tokens, p_max = 64) and on private code (20M parameters, 4096 tokens)
 FoX, stick-breaking attention and TAPE are not in the paper's table: they are here for comparison.
 """
 
-from milepost.studies.language import at, by_position, by_window, code, prose
-from milepost.studies.study import PERPLEXITY, Claim, Figure, Study, Table
+from milepost.study.language import at, by_position, by_window, code, prose
+from milepost.study.study import PERPLEXITY, Claim, Figure, Study, Table
 
 _OTHERS = ("fox", "stick-breaking", "tape")
 

@@ -8,7 +8,7 @@ slopes of three sets and with learned ones. Figure 5 has the errors of five of t
 At mini scale the sizes are a quarter of the paper's in dimension (64 and 32 for 256 and 128).
 """
 
-from milepost.studies.study import Arm, Claim, Column, Figure, Picture, Row, Study, Table
+from milepost.study.study import Arm, Claim, Column, Figure, Picture, Row, Study, Table
 
 _SIZES = tuple((dim, layers, heads) for dim in (256, 128) for heads in (4, 2) for layers in (4, 2))
 _DIMENSION = {256: 64, 128: 32}

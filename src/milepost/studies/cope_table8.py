@@ -5,8 +5,8 @@ Wikitext-103, one change at a time. Its model shares one table of positions amon
 p_max = 64 at T = 1024; here p_max is 31 at mini scale, a quarter of T = 128, and "16" is 7.
 """
 
-from milepost.studies.language import at, by_window, prose
-from milepost.studies.study import PERPLEXITY, Claim, Figure, Row, Study, Table
+from milepost.study.language import at, by_window, prose
+from milepost.study.study import PERPLEXITY, Claim, Figure, Row, Study, Table
 
 SHARED = {"shared": True}
 

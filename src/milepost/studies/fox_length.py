@@ -6,8 +6,8 @@ Tan et al., "Scaling Stick-Breaking Attention" (arXiv 2410.17980): stick-breakin
 longer contexts than it was trained on, and is better than RoPE within it.
 """
 
-from milepost.studies.language import at, by_position, by_window, prose
-from milepost.studies.study import PERPLEXITY, Claim, Study, Table
+from milepost.study.language import at, by_position, by_window, prose
+from milepost.study.study import PERPLEXITY, Claim, Study, Table
 
 _LONGER = ("prose/2 T", "prose/4 T", "prose/8 T")
 

@@ -5,7 +5,7 @@ its place. Models are trained on the task from nothing, at one length, and asked
 it: which encodings find a key farther away than in training?
 """
 
-from milepost.studies.study import Arm, Claim, Column, Study, Table
+from milepost.study.study import Arm, Claim, Column, Study, Table
 
 STUDY = Study(
     name="fox-needle",

@@ -9,8 +9,8 @@ blocks also stand with RoPE.
 from collections.abc import Mapping
 
 from milepost import presets
-from milepost.studies.language import at, prose
-from milepost.studies.study import PERPLEXITY, Claim, Row, Study, Table
+from milepost.study.language import at, prose
+from milepost.study.study import PERPLEXITY, Claim, Row, Study, Table
 
 PARTS = {
     "QK-norm": "qk_norm",

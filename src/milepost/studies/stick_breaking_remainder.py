@@ -5,8 +5,8 @@ sum to less than one. The paper's equation drops the rest, its tests give it to 
 value, and its models to a learned vector followed by a norm of each head.
 """
 
-from milepost.studies.language import at, by_window, prose
-from milepost.studies.study import PERPLEXITY, Arm, Column, Row, Study, Table
+from milepost.study.language import at, by_window, prose
+from milepost.study.study import PERPLEXITY, Arm, Column, Row, Study, Table
 
 STUDY = Study(
     name="stick-breaking-remainder",

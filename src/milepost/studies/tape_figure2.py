@@ -14,7 +14,7 @@ Where we differ, or the paper leaves room (`docs/decisions/task-ambiguities.md` 
 - The paper's RandPE row is RoPE in the released code (both print 26.12 % in Figure 4).
 """
 
-from milepost.studies.study import (
+from milepost.study.study import (
     ACCURACY,
     Arm,
     Claim,

@@ -4,8 +4,8 @@ Zhu et al. (arXiv 2501.00712), appendix B: trained to 20 digits and tested to 40
 model to learn". What `tape-figure2` says of the rows holds here too.
 """
 
-from milepost.studies.study import Claim, Figure, Study
 from milepost.studies.tape_figure2 import HEAT, ROWS, arm, table
+from milepost.study.study import Claim, Figure, Study
 
 STUDY = Study(
     name="tape-figure4",

@@ -5,8 +5,8 @@ Zhu et al. (arXiv 2501.00712), appendix C: on one text of C4, of fewer than 100 
 over the heads of the last layer and over several texts.
 """
 
-from milepost.studies.language import prose
-from milepost.studies.study import Claim, Column, Figure, Row, Study, Table, Unit
+from milepost.study.language import prose
+from milepost.study.study import Claim, Column, Figure, Row, Study, Table, Unit
 
 _SHARE = Unit("share of attention", least=0.01, decimals=3)
 _DISTANCE = Unit("tokens", higher=True, relative=0.02, decimals=1)

@@ -24,8 +24,8 @@ Where we differ, or the paper leaves room:
 """
 
 from milepost.scrolls.kinds import KINDS
-from milepost.studies.scrolls.study import PROBE, FineTuning, ScrollsStudy
-from milepost.studies.study import ACCURACY, Arm, Claim, Column, Figure, Row, Table
+from milepost.study.scrolls.study import PROBE, FineTuning, ScrollsStudy
+from milepost.study.study import ACCURACY, Arm, Claim, Column, Figure, Row, Table
 
 _TASKS = tuple(KINDS)
 

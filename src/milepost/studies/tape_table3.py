@@ -17,7 +17,7 @@ Table 3 can be reproduced to its last digit, which says what it counts:
   Norms, rotations, sums, T5's lookup and FIRE's logarithms count nothing.
 
 Where we differ:
-- We count every elementwise operation (`milepost.studies.costs.count`), which matters to encodings
+- We count every elementwise operation (`milepost.study.costs.count`), which matters to encodings
   that gate, add up and interpolate for each pair of tokens. Theirs are no matrix products.
 - TAPE's positions go through attention beside the values, and nothing twice: its paper variant adds
   two products of attention, the released one adds one, and the last layer none.
@@ -29,8 +29,8 @@ Where we differ:
 from importlib.util import find_spec
 from pkgutil import iter_modules
 
-from milepost.studies.costs.study import Claim, CostStudy, Figures, Sizes
-from milepost.studies.study import Row
+from milepost.study.costs.study import Claim, CostStudy, Figures, Sizes
+from milepost.study.study import Row
 
 LLAMA = {"mlp": "swiglu", "norm": "rms", "tied": False, "bias": False}
 PAPER = {**LLAMA, "vocab_size": 32000, "dim": 768, "layers": 12, "heads": 12, "mlp_dim": 3072}

@@ -9,8 +9,8 @@ At mini scale the models are trained and tested on the same kind of prose; the p
 code that they were not trained on.
 """
 
-from milepost.studies.language import at, by_window, prose
-from milepost.studies.study import PERPLEXITY, Claim, Figure, Row, Study, Table
+from milepost.study.language import at, by_window, prose
+from milepost.study.study import PERPLEXITY, Claim, Figure, Row, Study, Table
 
 _WINDOWS = (0.125, 0.25, 0.5, 1)
 

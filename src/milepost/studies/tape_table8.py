@@ -7,8 +7,8 @@ the Frobenius norm, in per cent. RoPE and TAPE know distances alone, so that a s
 moves them by rounding; TAPE without equivariance may move by more.
 """
 
-from milepost.studies.language import prose
-from milepost.studies.study import Claim, Column, Row, Study, Table, Unit
+from milepost.study.language import prose
+from milepost.study.study import Claim, Column, Row, Study, Table, Unit
 
 _CHANGE = Unit("%", 100.0, least=0.01)
 

@@ -16,8 +16,8 @@ Where the paper leaves room:
 - What stands behind ± is lm-eval's standard error over the questions.
 """
 
-from milepost.studies.harness.study import ARM, PROBE, HarnessStudy
-from milepost.studies.study import ACCURACY, Claim, Column, Figure, Table
+from milepost.study.harness.study import ARM, PROBE, HarnessStudy
+from milepost.study.study import ACCURACY, Claim, Column, Figure, Table
 
 _TITLES = {
     "mmlu_humanities": "Humanities",

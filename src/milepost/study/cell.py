@@ -1,0 +1,471 @@
+"""One run of a study: train, test on every test set, probe, write one result file.
+
+A cell is its training settings, the sizes of its test sets and its probes; its name is the hash of
+these, so the same cell is found again by any study, and a change of any setting is another cell. A
+finished cell is `cells/<hash>.json`, written whole; a failed one is `failed/<hash>.json`. While it
+trains, `runs/<hash>/` holds its checkpoints, and `runs/<hash>.log` what it printed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Protocol, Self, cast
+
+import torch
+
+from milepost import machine, tasks
+from milepost.errors import UsageError, unknown
+from milepost.evaluate import evaluate, load_run
+from milepost.files import read_object, write_json
+from milepost.model import Decoder
+from milepost.study import probes
+from milepost.study.study import RESULT, Arm, Row
+from milepost.tasks.task import Task
+from milepost.training import recipes, rundir
+from milepost.training.loop import train
+from milepost.training.session import Progress
+from milepost.training.settings import Settings, digest
+
+CHECKPOINT_SECONDS = 20.0
+REPORT_SECONDS = 0.2
+
+
+class Work(Protocol):
+    """What the pool has to know of a cell, of whatever kind of study (`milepost.study.run`)."""
+
+    @property
+    def arm(self) -> str: ...
+
+    @property
+    def encoding(self) -> str:
+        """Its row."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def label(self) -> str:
+        """What people are shown."""
+
+    @property
+    def hash(self) -> str:
+        """The name of its files: a digest of everything that decides its numbers."""
+
+    @property
+    def cost(self) -> float:
+        """About how much work it is, in a unit that all cells of the study share."""
+
+    @property
+    def needs(self) -> Work | None:
+        """The cell that has to be finished before this one can begin."""
+
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """What its result has."""
+
+    @property
+    def failure(self) -> Mapping[str, Any]:
+        """What the file of a failure says of it, beside the reason."""
+
+    def ready(self, directory: Path) -> bool:
+        """Whether what other cells take from it is there, beside its result."""
+
+    def run(
+        self,
+        directory: Path,
+        *,
+        report: Callable[[Report], None],
+        stop: Callable[[], bool],
+        device: str | None = None,
+    ) -> None:
+        """Write its result, or leave a checkpoint once `stop` is true."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid.
+
+    Attributes:
+        arm: the name of its arm.
+        encoding: the name of its row; the settings have the encoding itself.
+        settings: of the training.
+        test_sets: how many sequences of each are asked.
+        probes: what else is measured: kind and settings, by the name that the result has it under.
+    """
+
+    arm: str
+    encoding: str
+    settings: Settings
+    test_sets: Mapping[str, int]
+    probes: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+
+    needs = None
+    result_names = RESULT
+
+    @classmethod
+    def build(
+        cls, arm: Arm, scale: str, row: Row, seed: int, overrides: Mapping[str, Any] | None = None
+    ) -> Self:
+        """The cell of an arm, row and seed, as the recipe says for this scale."""
+        recipe = arm.recipe or arm.task
+        task_changes, changes = _apart(arm.task, overrides or {})
+        settings = recipes.settings(
+            recipe,
+            scale,
+            row.encoding,
+            seed,
+            task_settings={**arm.given("settings", scale), **task_changes},
+            encoding_options=row.given("options", scale),
+            model={**arm.given("model", scale), **row.given("model", scale)},
+            **{**arm.given("training", scale), **row.given("training", scale), **changes},
+        )
+        known = recipes.test_sequences(recipe, scale)
+        asked = known if arm.test_sets is None else arm.test_sets
+        return cls(
+            arm=arm.name,
+            encoding=row.name,
+            settings=settings,
+            test_sets={name: known[name] for name in asked},
+            probes={
+                probe.name or probe.kind: (probe.kind, probe.settings(scale))
+                for probe in arm.probes
+            },
+        )
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
+
+    @property
+    def label(self) -> str:
+        return f"{self.arm}, {self.encoding}, seed {self.seed}"
+
+    @property
+    def hash(self) -> str:
+        """The name of the cell's files: a digest of everything that decides its numbers."""
+        decisive: dict[str, Any] = {
+            "settings": self.settings.to_dict(),
+            "test_sets": dict(self.test_sets),
+        }
+        if self.probes:  # left out where there are none: results are named after these hashes
+            decisive["probes"] = self.described
+        return digest(decisive)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The probes as plain values."""
+        return {
+            name: {"kind": kind, "settings": dict(settings)}
+            for name, (kind, settings) in self.probes.items()
+        }
+
+    @property
+    def task(self) -> Task:
+        """The task it is trained on."""
+        return tasks.build(self.settings.task, **self.settings.task_settings)
+
+    @property
+    def training_cost(self) -> float:
+        """About how much arithmetic the training is; a step is three forward passes."""
+        settings = self.settings
+        sequences = 3 * settings.steps * settings.batch * settings.accumulate
+        if settings.evaluate_every:
+            measured = settings.evaluate_sequences * (1 + len(settings.evaluate_on))
+            sequences += settings.steps // settings.evaluate_every * measured
+        return sequences * self._forward_cost(self.task.max_length)
+
+    @property
+    def test_costs(self) -> dict[str, float]:
+        """The same for each test set."""
+        known = self.task.test_sets()
+        return {
+            name: count * self._forward_cost(known[name].task.max_length)
+            for name, count in self.test_sets.items()
+        }
+
+    @property
+    def probe_costs(self) -> dict[str, float]:
+        """The same for each probe."""
+        return {
+            name: sum(
+                count * self._forward_cost(length)
+                for count, length in probes.load(kind).reads(self.task, **settings)
+            )
+            for name, (kind, settings) in self.probes.items()
+        }
+
+    @property
+    def cost(self) -> float:
+        """All of it, to order cells and foretell their time."""
+        tests = {**self.test_costs, **self.probe_costs}
+        return self.training_cost + sum(tests.values())
+
+    def _forward_cost(self, length: int) -> float:
+        model = self.settings.model
+        return float(length * model["layers"] * model["dim"] * (12 * model["dim"] + 2 * length))
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """What the file of a failure says of it, beside the reason."""
+        return {"arm": self.arm, "settings": self.settings.to_dict()}
+
+    def ready(self, directory: Path) -> bool:
+        """No other cell takes anything from it."""
+        return True
+
+    def run(
+        self,
+        directory: Path,
+        *,
+        report: Callable[[Report], None],
+        stop: Callable[[], bool],
+        device: str | None = None,
+    ) -> None:
+        """Write its result, or leave a checkpoint once `stop` is true."""
+        run(self, directory, report=report, stop=stop, device=device)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far a running cell is: the share of its work that is done, and what it does now.
+
+    `resumed_at` is the share that an earlier process had done.
+    """
+
+    share: float
+    doing: str
+    resumed_at: float = 0.0
+
+
+def run(
+    cell: Cell,
+    directory: Path,
+    *,
+    report: Callable[[Report], None],
+    stop: Callable[[], bool],
+    device: str | None = None,
+) -> None:
+    """Train and test the cell and write its result, or leave a checkpoint once `stop` is true."""
+    training_share = cell.training_cost / cell.cost
+    resumed_at = math.nan
+
+    def on_step(progress: Progress) -> None:
+        nonlocal resumed_at
+        step_share = training_share / progress.steps
+        if math.isnan(resumed_at):
+            resumed_at = step_share * (progress.step - 1)
+        doing = f"step {progress.step} of {progress.steps}, loss {progress.loss:.3f}"
+        report(Report(step_share * progress.step, doing, resumed_at))
+
+    folder = run_folder(cell, directory)
+    resume = _can_resume(folder)
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    outcome = train(
+        cell.settings,
+        folder,
+        resume=resume,
+        checkpoint_every=CHECKPOINT_SECONDS,
+        progress=on_step,
+        stop=stop,
+        device=device,
+    )
+    began = time.monotonic()
+    share = training_share
+    if math.isnan(resumed_at):
+        resumed_at = share
+    errors: dict[str, Any] = {}
+    known = cell.task.test_sets()
+    for name, cost in cell.test_costs.items():
+        if outcome.stopped or stop():
+            return
+        report(Report(share, f"testing, {name}", resumed_at))
+        errors[name] = evaluate(outcome.model, known[name], sequences=cell.test_sets[name])
+        share += cost / cell.cost
+    found: dict[str, Any] = {}
+    model = cast(Decoder, outcome.model.eval())
+    for name, cost in cell.probe_costs.items():
+        if outcome.stopped or stop():
+            return
+        report(Report(share, f"measuring, {name}", resumed_at))
+        kind, settings = cell.probes[name]
+        found[name] = probes.load(kind).measure(
+            model, cell.task, seed=cell.seed, stop=stop, **settings
+        )
+        share += cost / cell.cost
+    if outcome.stopped or stop():
+        return
+    write_json(
+        result_file(cell, directory),
+        {
+            "arm": cell.arm,
+            "row": cell.encoding,
+            "settings": cell.settings.to_dict(),
+            "test_sets": {
+                name: {
+                    "sequences": count,
+                    "length": known[name].task.max_length,
+                    "about": known[name].about,
+                }
+                for name, count in cell.test_sets.items()
+            },
+            "errors": errors,
+            **({"probes": found, "probed": cell.described} if found else {}),
+            "history": history(folder, cell.task.headline),
+            "parameters": sum(p.numel() for p in outcome.model.parameters()),
+            "seconds": round(outcome.seconds + time.monotonic() - began, 1),
+            "versions": {**machine.versions(), "commit": machine.commit()},
+            "machine": {
+                "system": platform.system(),
+                "processor": machine.processor(),
+                "kernels": machine.kernels(),
+                "cores": os.cpu_count(),
+                "threads": torch.get_num_threads(),
+                "device": next(outcome.model.parameters()).device.type,
+            },
+        },
+    )
+
+
+def _apart(task: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A user's settings: those of the task, and those of the training."""
+    of_task = tasks.settings_of(task)
+    of_training = {f.name for f in fields(Settings)} - {*recipes.DECIDED}
+    for name in overrides:
+        if name not in of_task and name not in of_training:
+            raise unknown("setting", name, [*of_task, *of_training])
+    mine = {name: value for name, value in overrides.items() if name in of_task}
+    return mine, {name: value for name, value in overrides.items() if name not in of_task}
+
+
+def _can_resume(folder: Path) -> bool:
+    """Whether the folder holds a checkpoint that can be read; one that is damaged is given up."""
+    if not (folder / rundir.CHECKPOINT).exists():
+        return False
+    try:
+        load_run(folder, "cpu")
+    except UsageError as error:
+        print(f"starting over: {error}", flush=True)
+        return False
+    return True
+
+
+def history(folder: Path, headline: str) -> list[dict[str, Any]]:
+    """The in-distribution error at each step at which it was measured, and the loss there.
+
+    Those of `evaluate_on`'s test sets are beside it, if there are any.
+    """
+    return [
+        {
+            "step": line["step"],
+            "loss": line["loss"],
+            "error": line["errors"][headline],
+            **(
+                {"on": {name: e[headline] for name, e in line["on"].items()}}
+                if "on" in line
+                else {}
+            ),
+        }
+        for line in rundir.read_metrics(folder)
+        if "errors" in line
+    ]
+
+
+def work(
+    cell: Work, directory: Path, threads: int, device: str | None, connection: Connection
+) -> None:
+    """The life of a cell's own process: it finishes, fails or stops alone.
+
+    Ctrl-C reaches a whole group of processes, so it is left to the parent, which asks each child
+    to stop by SIGTERM; a parent that has died is noticed by its closed connection.
+    """
+    # the signal was blocked until here
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stopping = False
+    last_report = -math.inf
+
+    def on_terminate(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    def report(news: Report) -> None:
+        nonlocal last_report, stopping
+        if time.monotonic() - last_report < REPORT_SECONDS:
+            return
+        last_report = time.monotonic()
+        try:
+            connection.send(news)
+        except OSError:
+            stopping = True
+
+    signal.signal(signal.SIGTERM, on_terminate)
+    try:
+        _print_to(log_file(cell, directory))
+        torch.set_num_threads(threads)
+        cell.run(directory, report=report, stop=lambda: stopping, device=device)
+    except Exception as error:
+        write_failure(cell, directory, _reason(error).replace(str(directory), "."))
+        sys.exit(1)
+
+
+def _reason(error: Exception) -> str:
+    """The error and where it came from, without the folders of this machine."""
+    calls = traceback.extract_tb(error.__traceback__)[-6:]
+    lines = [f"{Path(call.filename).name}:{call.lineno} in {call.name}" for call in calls]
+    return "\n".join([*lines, f"{type(error).__name__}: {error}"])
+
+
+def write_failure(cell: Work, directory: Path, reason: str) -> None:
+    """Record why a cell has no result."""
+    write_json(failure_file(cell, directory), {**cell.failure, "reason": reason})
+
+
+def result_file(cell: Work, directory: Path) -> Path:
+    """Where the cell's result is, once it has one."""
+    return directory / "cells" / f"{cell.hash}.json"
+
+
+def damage(cell: Work, directory: Path) -> str | None:
+    """What is wrong with the cell's result, if it has one and it cannot be read."""
+    path = result_file(cell, directory)
+    if path.exists():
+        try:
+            read_object(path, cell.result_names)
+        except UsageError as error:
+            return str(error)
+    return None
+
+
+def failure_file(cell: Work, directory: Path) -> Path:
+    """Where it says why the cell failed, if it did."""
+    return directory / "failed" / f"{cell.hash}.json"
+
+
+def run_folder(cell: Work, directory: Path) -> Path:
+    """The cell's run directory."""
+    return directory / "runs" / cell.hash
+
+
+def log_file(cell: Work, directory: Path) -> Path:
+    """What the cell's process prints."""
+    return directory / "runs" / f"{cell.hash}.log"
+
+
+def _print_to(path: Path) -> None:
+    """Send what this process prints, warnings and crash reports included, to a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    for stream in (1, 2):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
