@@ -16,7 +16,17 @@ from milepost.errors import UsageError
 from milepost.generate import generate
 from milepost.model import Config, Decoder
 from milepost.tasks import build, passkey, text
-from milepost.tasks.passkey import FRAME, Passkey, Score, fitted, greedy, score, trials, wilson
+from milepost.tasks.passkey import (
+    FRAME,
+    SHORT_FRAME,
+    Passkey,
+    Score,
+    fitted,
+    greedy,
+    score,
+    trials,
+    wilson,
+)
 
 GARBAGE = (
     "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
@@ -276,6 +286,20 @@ def test_a_sequence_is_a_prompt_and_its_answer() -> None:
         keys.add(key)
     assert len(keys) > 195
     assert min(depths[part] for part in range(5)) > 15
+
+
+def test_a_short_sequence_has_the_key_s_line_and_the_question_alone() -> None:
+    task = Passkey(length=SHORT_FRAME + 100, short=True)
+    batch = task.batch(0, "test", 0, 50)
+    for sequence, marks in zip(sequences(task, 50), batch.scored.tolist(), strict=True):
+        before, line, after, _ = sequence.split("\n")
+        key = line.removeprefix("key ").removesuffix(".")
+        assert sequence == f"{before}\nkey {key}.\n{after}\nkey {key}"
+        assert len(before) + len(after) == 100
+        assert "The grass is green. The sky is blue. ".startswith(before[:30])
+        assert marks == [False] * (len(sequence) - 5) + [True] * 5
+    with pytest.raises(UsageError, match=f"an int of at least {SHORT_FRAME}, the bytes without"):
+        Passkey(length=SHORT_FRAME - 1, short=True)
 
 
 def test_the_streams_stay_what_they_were() -> None:

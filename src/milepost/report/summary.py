@@ -23,6 +23,9 @@ from milepost.study.study import DECLARATION, read_declaration
 
 VERDICTS = ("seen here", "not seen here", "contradicted here", "not testable here")
 
+IN_THE_TABLES = ("test-sets-", "learning-")
+"""These plots are left to the studies' own pages."""
+
 _OPENING = """\
 # Results
 
@@ -65,6 +68,8 @@ def write(folder: Path, page: Path) -> None:
     pictures: dict[str, list[str]] = {}
     for entry in entries:
         for name, svg in entry.kind.draw(entry.found).items():
+            if name.startswith(IN_THE_TABLES):
+                continue
             path = images / f"{entry.directory.name}-{name}.svg"
             write_text(path, svg)
             kept.add(path)
@@ -135,7 +140,9 @@ def ran(entry: Entry) -> str:
         for path in sorted((entry.directory / "cells").glob("*.json"))
     ]
     minutes = sum(result["seconds"] for result in results) / 60
-    commits = sorted({str(result["versions"]["commit"])[:10] for result in results})
+    commits = sorted(
+        {str(result["versions"].get("commit", "not recorded"))[:12] for result in results}
+    )
     places = sorted({_place(result["machine"]) for result in results})
     return (
         f"{len(results)} runs, {minutes:.0f} minutes in all, on {'; '.join(places)}; commit "

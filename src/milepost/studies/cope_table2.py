@@ -15,7 +15,7 @@ sequences, and the report lists the token errors too.
 FoX, stick-breaking attention and TAPE are not in the paper's table: they are here for comparison.
 """
 
-from milepost.study.study import Arm, Column, Figure, Study, Table
+from milepost.study.study import Arm, Claim, Column, Figure, Study, Table
 
 STUDY = Study(
     name="cope-table2",
@@ -104,6 +104,43 @@ STUDY = Study(
                     },
                 ),
             ),
+        ),
+    ),
+    claims=(
+        Claim(
+            "On flip-flop CoPE outperforms the others, in distribution",
+            "section 5.1",
+            ("flip-flop/in-dist",),
+            better=("cope",),
+            worse=("absolute", "rope"),
+        ),
+        Claim(
+            "... and generalises to sequences with more ignored bits, which they fail to",
+            "section 5.1",
+            ("flip-flop/OOD sparse",),
+            better=("cope",),
+            worse=("absolute", "rope"),
+        ),
+        Claim(
+            "On selective copy CoPE solves the task (here: up to 0.5 % wrong)",
+            "section 5.2",
+            ("selective-copy/in-dist",),
+            better=("cope",),
+            within=0.5,
+        ),
+        Claim(
+            "... while others fail to do so",
+            "section 5.2",
+            ("selective-copy/in-dist",),
+            better=("cope",),
+            worse=("absolute", "rope"),
+        ),
+        Claim(
+            "On dense and sparse sequences too, CoPE generalises better",
+            "section 5.2",
+            ("selective-copy/OOD dense", "selective-copy/OOD sparse"),
+            better=("cope",),
+            worse=("absolute", "rope"),
         ),
     ),
 )

@@ -2,7 +2,8 @@
 
 Lin et al. (arXiv 2503.02130) ask for needles with a judge model; exact match of a passkey stands in
 its place. Models are trained on the task from nothing, at one length, and asked at up to four times
-it: which encodings find a key farther away than in training?
+it: which encodings find a key farther away than in training? At mini scale the prompt is the short
+one ("key 71432."), of 96 bytes: so small a model does not learn the whole one in minutes.
 """
 
 from milepost.study.study import Arm, Claim, Column, Study, Table
@@ -18,6 +19,12 @@ STUDY = Study(
             "passkey",
             "Passkey",
             "passkey",
+            at={
+                "mini": {
+                    "settings": {"length": 96, "short": True},
+                    "training": {"batch": 32, "steps": 600},
+                }
+            },
             test_sets=("in", "length x2", "length x4"),
         ),
     ),

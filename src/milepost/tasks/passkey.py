@@ -29,7 +29,8 @@ Where they leave room, and where we differ:
 
 `trials` and `score` test any model on text, with any tokeniser. The task `passkey` is the same
 prompt in bytes, for training a model from nothing; the space before the answer is given, its digits
-are scored.
+are scored. Small models do not learn it in minutes. `short` is for them: the same garbage, and of
+the other lines no more than "key 71432." and "key".
 """
 
 import math
@@ -57,6 +58,7 @@ GARBAGE = (
 )
 KEY_LINE = "The pass key is {key}. Remember it. {key} is the pass key."
 QUESTION = "What is the pass key? The pass key is"
+SHORT_KEY_LINE, SHORT_QUESTION = "key {key}.", "key"
 DIGITS = 5
 FIRST_KEY, KEYS = 10 ** (DIGITS - 1), 9 * 10 ** (DIGITS - 1)
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -79,7 +81,15 @@ def garbage(count: int) -> str:
     return (sentences * (count // len(sentences) + 1))[:count]
 
 
-FRAME = len(prompt("0" * DIGITS, 0, 0)) + len(" ") + DIGITS
+def short_prompt(key: str, before: int, after: int) -> str:
+    """The same with the short lines, and without the first."""
+    lines = (garbage(before), SHORT_KEY_LINE.format(key=key), garbage(after), SHORT_QUESTION)
+    return "\n".join(lines)
+
+
+FRAME, SHORT_FRAME = (
+    len(form("0" * DIGITS, 0, 0)) + len(" ") + DIGITS for form in (prompt, short_prompt)
+)
 """The bytes of a prompt without garbage, with its answer."""
 
 SHORTEST_IN_LONGLORA = 3072
@@ -289,7 +299,8 @@ class Passkey(Task):
     """Find the key, in bytes.
 
     Settings: `length`, the bytes of the prompt and its answer. By default those of LongLoRA's
-    shortest prompt; its longest is the test set "length x8", or a little less.
+    shortest prompt; its longest is the test set "length x8", or a little less. `short`, whether
+    the lines around the garbage are.
 
     The end of an example, with the scored digits marked:
 
@@ -302,11 +313,18 @@ class Passkey(Task):
     headline: ClassVar[Literal["token", "sequence", "last"]] = "sequence"
 
     length: int = FRAME + SHORTEST_IN_LONGLORA
+    short: bool = False
 
     def __post_init__(self) -> None:
         """Reject what the lines alone do not fit into."""
-        enough = is_whole(self.length, FRAME)
-        self.expect("length", enough, f"an int of at least {FRAME}, the bytes without garbage")
+        self.expect("short", isinstance(self.short, bool), "True or False")
+        enough = is_whole(self.length, self.frame)
+        self.expect("length", enough, f"an int of at least {self.frame}, the bytes without garbage")
+
+    @property
+    def frame(self) -> int:
+        """The bytes without garbage."""
+        return SHORT_FRAME if self.short else FRAME
 
     @property
     def vocab(self) -> tuple[str, ...]:
@@ -320,11 +338,12 @@ class Passkey(Task):
 
     def draw(self, rng: np.random.Generator, size: int) -> Batch:
         """Draw the keys and where in the garbage they lie."""
-        count = self.length - FRAME
+        count = self.length - self.frame
+        said = short_prompt if self.short else prompt
         keys = FIRST_KEY + rng.integers(KEYS, size=size)
         before = rng.integers(count + 1, size=size)
         rows = [
-            f"{prompt(str(key), first, count - first)} {key}".encode()
+            f"{said(str(key), first, count - first)} {key}".encode()
             for key, first in zip(keys.tolist(), before.tolist(), strict=True)
         ]
         tokens = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(size, self.length)

@@ -1,0 +1,113 @@
+"""A table as text: one grid of strings for the terminal (rich), for Markdown and for a page.
+
+What stands in brackets behind a number, its spread or its quartiles, goes below it where there is
+little room.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A title, the heads of the columns, and rows that begin with their name.
+
+    `left` columns hold words, and stand at the left; the others are numbers, at the right.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: int = 1
+
+
+def frame(title: str) -> Table:
+    """A table of rich with nothing in it but the column of the rows' names."""
+    from rich import box
+    from rich.table import Table
+
+    drawn = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    drawn.add_column("", no_wrap=True)
+    return drawn
+
+
+def drawn(grid: Grid) -> Table:
+    """For the terminal."""
+    from rich.text import Text
+
+    table = frame(grid.title)
+    for place, head in enumerate(grid.heads[1:], start=1):
+        table.add_column(head, justify="left" if place < grid.left else "right")
+    for name, *entries in grid.rows:
+        table.add_row(Text(name), *(Text(entry.replace(" (", "\n(")) for entry in entries))
+    return table
+
+
+def terminal(grids: Iterable[Grid], lines: Iterable[str]) -> Iterable[RenderableType]:
+    """Tables and the lines below them, to be printed one after the other."""
+    from rich.text import Text
+
+    yield from map(drawn, grids)
+    yield from map(Text, lines)
+
+
+def escape(text: str) -> str:
+    """Text as Markdown shows it."""
+    for character in "\\|*_<>`":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def markdown(grid: Grid) -> str:
+    """The table alone, without its title."""
+    aligned = [":--" if place < grid.left else "--:" for place in range(len(grid.heads))]
+    rows = [grid.heads, aligned, *([escape(entry) for entry in row] for row in grid.rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def titled(title: str, content: str) -> str:
+    """A block of Markdown below its title."""
+    return f"**{escape(title)}**\n\n{content}"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Lines as a list of Markdown."""
+    return "\n".join(f"- {escape(line)}" for line in lines)
+
+
+def on_page(grid: Grid) -> str:
+    """For a page, below its title: what stands in brackets is below its number."""
+    words = ' style="text-align:left;white-space:normal;min-width:11rem"'
+    rows = (
+        [
+            f"<td{words if place < grid.left else ''}>{_two_lines(entry)}</td>"
+            for place, entry in enumerate(row[1:], start=1)
+        ]
+        for row in grid.rows
+    )
+    names = [row[0] for row in grid.rows]
+    return f"<h2>{html.escape(grid.title)}</h2>" + _table("", grid.heads, names, rows)
+
+
+def raw(rows: Iterable[Sequence[object]], heads: Sequence[str] = ()) -> str:
+    """For a page's details: the entries as they are; nothing where there are no rows."""
+    every = [[html.escape(str(entry)) for entry in row] for row in rows]
+    if not every:
+        return ""
+    cells = ([f"<td>{entry}</td>" for entry in row[1:]] for row in every)
+    return _table(' class="raw"', heads, [row[0] for row in every], cells, escaped=True)
