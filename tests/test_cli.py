@@ -311,6 +311,12 @@ def test_study_runs_then_shows(pool):
     assert pool.shown == [pool.given["directory"]] == [Path("runs/cope-table2-mini")]
 
 
+def test_study_refuses_to_be_one_of_many(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert cli.main(["study", "cope-table2"]) == 2
+    assert "got one of 4 of torchrun: leave torchrun out" in capsys.readouterr().err
+
+
 def test_study_passes_the_device(pool):
     assert cli.main(["study", "cope-table2", "--device", "cpu"]) == 0
     assert pool.given["executor"].device == "cpu"

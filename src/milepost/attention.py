@@ -19,12 +19,14 @@ class Call:
 
     Attributes:
         encoding: of the layer.
-        arguments: of `encoding.op`, by name, but for the backend.
+        op: the encoding's, or hard attention.
+        arguments: of the op, by name, but for the backend.
         attended: what the op returned.
         state: the encoding's, from the layer below.
     """
 
     encoding: Encoding
+    op: Callable[..., Any]
     arguments: Mapping[str, Any]
     attended: Any
     state: Any
@@ -78,7 +80,7 @@ def attend(
     op = hard_op(encoding) if hard else encoding.op
     attended = op(**arguments, backend=backend)
     if encoding.observer is not None:
-        encoding.observer(Call(encoding, arguments, attended, state))
+        encoding.observer(Call(encoding, op, arguments, attended, state))
     return encoding.read(attended, operands=operands, state=state)
 
 

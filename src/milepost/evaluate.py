@@ -135,7 +135,8 @@ def evaluate_text(
         stride: how far a window is from the next, if that is less than the window; None for
             windows side by side.
         tokens: score about so many, the first; all if None. They are made a multiple of the longest
-            window that fits, so that side by side no window is a part of one.
+            window that fits, which side by side is never cut short then; a shorter one may be, at
+            the end.
         stop: asked before each window whether to leave it there.
     """
     if not isinstance(task, Text):

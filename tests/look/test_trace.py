@@ -78,10 +78,20 @@ def test_the_weights_are_those_of_the_op(
         value = layer["value"][0].repeat_interleave(2, dim=0)
         close(layer.weights @ value, layer.output)
         assert not layer.weights[:, ~LOWER].any()
-        if layer.op not in ("stick_breaking", "hard"):
+        if layer.op != "stick_breaking":
             close(layer.logits.softmax(-1), layer.weights)
         if window is not None:
             assert not layer.weights[:, LOWER.tril(-window)].any()
+
+
+@pytest.mark.parametrize("name", ["absolute", "rope", "tape"])
+def test_hard_attention_has_the_weights_of_one_key(name: str, tokens: torch.Tensor) -> None:
+    for layer in trace(make(name, hard_attention=True), tokens).layers:
+        assert layer.op == "hard"
+        value = layer["value"][0].repeat_interleave(2, dim=0)
+        assert torch.equal(layer.weights @ value, layer.output)
+        assert torch.equal(layer.weights.amax(-1), layer.weights.sum(-1))
+        assert (layer.weights.argmax(-1) == layer.logits.argmax(-1)).all()
 
 
 @pytest.mark.parametrize("name", encoding.names())
@@ -126,7 +136,7 @@ def test_attention_by_position_alone_has_a_largest_of_one(
     for layer in trace(make(name, options), tokens).layers:
         weights = layer.position_weights
         if weights is None:
-            assert layer.op in ("softmax", "stick_breaking", "hard")
+            assert layer.op in ("softmax", "stick_breaking")
             continue
         assert torch.equal(weights.amax(-1), torch.ones(4, LENGTH, dtype=weights.dtype))
         content = layer.content(layer["key"])
@@ -305,10 +315,10 @@ def test_an_op_of_another_kind_is_refused() -> None:
         def op(self, *, query: torch.Tensor, backend: Any, **_: Any) -> torch.Tensor:
             return query
 
-    host = encoding.Host(dim=4, layers=1, heads=1, key_heads=1, head_dim=4, max_length=4)
+    odd = Odd(encoding.Host(dim=4, layers=1, heads=1, key_heads=1, head_dim=4, max_length=4))
     query = torch.randn(1, 1, 3, 4)
     with pytest.raises(UsageError, match=r"must call one op of milepost.ops, got \[\] of Odd"):
-        layer_of(Call(Odd(host), {"query": query}, query, None))
+        layer_of(Call(odd, odd.op, {"query": query}, query, None))
 
 
 def test_models_for_transformers_can_be_traced(tokens: torch.Tensor) -> None:

@@ -1,6 +1,7 @@
 """Results of a study that is no paper's, typed by hand."""
 
-from milepost.report.results import Cell, Results
+from milepost.report.folder import Cell
+from milepost.report.results import Results
 from milepost.study.study import (
     ACCURACY,
     PERPLEXITY,
@@ -64,7 +65,7 @@ def results(found, *, claims=(), pictures=(), seeds=3, scale="mini"):
     return Results(
         study=study(claims, pictures),
         scale=scale,
-        encodings=("rope", "cope", "fox"),
+        rows=("rope", "cope", "fox"),
         seeds=seeds,
         cells=tuple(cells),
         strays=0,

@@ -47,8 +47,22 @@ def test_where_more_is_better_the_larger_is_ahead():
     assert told == "contradicted here"
 
 
-def test_rows_that_are_said_to_be_the_same_must_not_differ():
-    same = {"columns": ("text/T",), "same": True}
+def test_rows_that_are_said_to_be_no_worse_may_be_better_or_neither():
+    said = {"columns": ("text/T",), "no_worse": True}
+    for better in ("fox", "cope"):
+        assert verdict(FOUND, better=(better,), worse=("rope",), **said)[0] == "seen here"
+    assert verdict(FOUND, better=("rope",), worse=("cope",), **said)[0] == "contradicted here"
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.3, "not seen here"), (0.34, "seen here")])
+def test_how_far_apart_alike_may_be_is_a_share_of_the_smaller(share, told):
+    """3.1 and 4.1 are a third apart."""
+    alike = {"columns": ("text/T",), "better": ("cope",), "worse": ("rope",)}
+    assert verdict(FOUND, **alike, same=share)[0] == told
+
+
+def test_rows_that_are_said_to_be_alike_must_not_differ():
+    same = {"columns": ("text/T",), "same": 0.01}
     assert verdict(FOUND, better=("fox",), worse=("rope",), **same)[0] == "seen here"
     told, why = verdict(FOUND, better=("cope",), worse=("rope",), **same)
     assert (told, why) == (

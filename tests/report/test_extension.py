@@ -10,9 +10,9 @@ from rich.console import Console
 
 from milepost import studies
 from milepost.errors import UsageError
-from milepost.report import extension, results
+from milepost.report import extension, extension_plots, results
 from milepost.report.write import show_and_write
-from milepost.study.extension import Claim
+from milepost.study.extension.study import Claim
 
 STUDY = studies.load("tape-table2")
 T = 64
@@ -194,7 +194,7 @@ def test_the_files(folder, capsys):
 
 def test_every_row_has_its_own_colour_and_marker(folder):
     found = extension.load(folder(typed))
-    looks = [extension._look(found, row) for row in STUDY.encodings]
+    looks = [extension_plots._look(found, row) for row in STUDY.encodings]
     assert len({look["color"] for look in looks}) == len(looks)
     assert len({look["marker"] for look in looks}) == len(looks)
 
@@ -208,9 +208,9 @@ def test_a_study_that_has_not_begun_has_a_page(folder):
 
 def test_each_kind_of_study_is_read_by_its_own(folder, tmp_path):
     directory = folder(typed)
-    with pytest.raises(UsageError, match=r"read it with milepost\.report\.extension\.load"):
+    with pytest.raises(UsageError, match=r"no Study: read .*report\.extension\.load"):
         results.load(directory)
     declared = json.loads((directory / "study.json").read_text())
     (directory / "study.json").write_text(json.dumps({**declared, "study": "cope-table2"}))
-    with pytest.raises(UsageError, match=r"read it with milepost\.report\.results\.load"):
+    with pytest.raises(UsageError, match=r"no Extension: read .*report\.tables\.load"):
         extension.load(directory)

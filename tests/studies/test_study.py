@@ -1,10 +1,12 @@
 from dataclasses import fields, replace
+from itertools import product
 
 import pytest
 
 from milepost import encoding, studies, tasks
 from milepost.errors import UsageError
 from milepost.model import Config
+from milepost.report.claims import bears_out
 from milepost.study.cell import Cell
 from milepost.study.study import Figure, Row, Study
 from milepost.training import recipes
@@ -64,6 +66,38 @@ TABLES_6_AND_7 = {
         "1": (57.2, 58.4, 57.6, 52.2, 54.1, 55.7, 53.6, 51.8, 52.7, 53.0),
     }.items()
 }
+TASKS = ("qasper", "contract_nli", "narrative_qa", "quality", "qmsum", "summ_screen_fd")
+TASKS += ("gov_report",)
+SCROLLS = {
+    (task, task): {row: number for row, number in printed.items() if number is not None}
+    for task, printed in zip(
+        TASKS,
+        (
+            dict(zip(("rope", "alibi", "randomized", "fire", "xpos", "tape"), column, strict=True))
+            for column in (
+                (8.39, 8.25, 13.44, 3.41, 9.02, 11.52),
+                (65.00, 69.62, 62.01, 71.26, 71.75, 72.80),
+                (1.77, 4.11, 4.63, 0.48, 4.83, 6.79),
+                (0.04, 0.0, 0.38, 1.25, 0.24, 11.60),
+                (6.34, 9.92, 8.43, 8.78, 10.73, 12.42),
+                (5.63, 9.78, 8.31, 7.42, 9.38, 10.34),
+                (9.71, 18.81, 8.93, None, 16.38, 15.18),
+            )
+        ),
+        strict=True,
+    )
+}
+HARNESS = {
+    ("lm-eval", task): dict(zip(("lora", "longlora", "theta", "tape"), column, strict=True))
+    for task, column in {
+        "mmlu_humanities": ((39.09, 0.69), (37.53, 0.69), (37.45, 0.69), (37.96, 0.69)),
+        "mmlu_social_sciences": ((46.47, 0.88), (43.55, 0.88), (43.16, 0.88), (45.40, 0.88)),
+        "mmlu_stem": ((33.65, 0.83), (32.54, 0.83), (33.05, 0.83), (33.27, 0.83)),
+        "mmlu_other": ((45.83, 0.89), (43.84, 0.88), (44.64, 0.88), (45.06, 0.88)),
+        "arc_challenge": ((45.31, 1.45), (45.31, 1.45), (45.65, 1.46), (46.25, 1.46)),
+        "arc_easy": ((74.28, 0.90), (74.16, 0.90), (74.24, 0.90), (74.16, 0.90)),
+    }.items()
+}
 # dimension, layers / heads: in distribution, out of it
 TABLE_7 = {
     "absolute 256, 4/4": ((6.8, 6.9), (21.7, 7.9)),
@@ -115,7 +149,9 @@ FLIP_FLOP = {
         ("tape-figure2", ADDITION),
         ("tape-figure4", SHORT_ADDITION),
         ("tape-figure7", DIAGONAL),
+        ("tape-table1", SCROLLS),
         ("tape-table6", TABLES_6_AND_7),
+        ("tape-table9", HARNESS),
     ],
 )
 def test_the_papers_numbers(name, printed):
@@ -185,6 +221,30 @@ def test_claims_and_pictures_are_about_what_there_is(name):
     for picture in study.pictures:
         probes = {probe.name or probe.kind for probe in study.arm(picture.arm).probes}
         assert picture.probe in probes or picture.kind == "history"
+
+
+@pytest.mark.parametrize("name", [*STUDIES, "tape-table1"])
+def test_the_papers_own_figures_bear_out_its_claims(name):
+    """A claim asks for no more than the paper shows, where it prints figures."""
+    study = studies.load(name)
+    for claim in study.claims:
+        if "itself not" in claim.where:  # the paper's text is at odds with its table
+            continue
+        for table in study.tables:
+            for column in table.columns:
+                if not {table.name, f"{table.name}/{column.title}"} & set(claim.columns):
+                    continue
+                printed = {row: figure.mean for row, figure in column.paper.items()}
+                if claim.within is not None:
+                    for number in (printed[row] for row in claim.better if row in printed):
+                        beyond = number - claim.within
+                        assert (beyond >= 0) if table.unit.higher else (beyond <= 0), claim
+                for better, worse in product(claim.better, claim.worse):
+                    if {better, worse} <= set(printed):
+                        one, other = printed[better], printed[worse]
+                        alike = abs(one - other) <= claim.same * min(one, other)
+                        ahead = 0 if alike else 1 if (one > other) == table.unit.higher else -1
+                        assert bears_out(claim, ahead) == 1, (claim, column.title)
 
 
 @pytest.mark.parametrize("name", STUDIES)

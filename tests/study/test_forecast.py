@@ -8,8 +8,8 @@ from milepost import machine, studies
 from milepost.errors import UsageError
 from milepost.files import write_json
 from milepost.report import forecast as shown
-from milepost.study import cell as cells
 from milepost.study import forecast as forecasts
+from milepost.study import work
 from milepost.study.forecast import AS_OTHERS, Forecast, Speed, forecast
 from milepost.study.plan import grid_of, plan
 
@@ -55,10 +55,10 @@ def test_finished_cells_of_such_a_machine_tell(grid, tmp_path):
     (first, *_), here = grid, {"processor": machine.processor(), "device": "cpu"}
     result = {**{name: {} for name in first.result_names}, "seconds": 40.0}
     for cell, ran in ((first, here), (grid[1], {**here, "device": "cuda"})):
-        write_json(cells.result_file(cell, tmp_path), {**result, "machine": ran})
+        write_json(work.result_file(cell, tmp_path), {**result, "machine": ran})
     speeds = forecasts._results(grid, tmp_path, "cpu")
     assert speeds == {(first.arm, first.encoding): Speed(40.0 / first.cost, "by 1 finished here")}
-    damaged = cells.result_file(first, tmp_path)
+    damaged = work.result_file(first, tmp_path)
     damaged.write_text("{}")
     assert forecasts._results(grid, tmp_path, "cpu") == {}
 
@@ -135,7 +135,7 @@ def test_a_speed_of_nothing_is_refused(grid, tmp_path):
 
 
 def test_people_are_told_what_is_known_and_what_is_not(grid, tmp_path):
-    cells.write_failure(grid[0], tmp_path, "no memory")
+    work.write_failure(grid[0], tmp_path, "no memory")
     found = plan(grid, tmp_path)
     expected = foretold(grid, tmp_path, tokens_per_second=10.0)
     said = " ".join(shown.summary(found, expected, len(grid)))

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from milepost import studies
-from milepost.study import cell as cells
+from milepost.study import work
 from milepost.study.cell import Cell
 from milepost.study.executors.local import Local
-from milepost.study.extend import BASE, ExtensionCell, base_folder
+from milepost.study.extension.cell import ExtensionCell
+from milepost.study.extension.study import BASE
 from milepost.study.plan import counted, grid_of, last_line, plan
 from milepost.study.run import run
 
@@ -22,7 +23,7 @@ def grid(tiny):
 
 def put(cell, folder, **changes):
     """A result of the cell, as other folders have them."""
-    path = cells.result_file(cell, folder)
+    path = work.result_file(cell, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**dict.fromkeys(cell.result_names, 1), **changes}))
     return path
@@ -40,16 +41,16 @@ def test_results_of_folders_beside_are_taken(grid, tmp_path):
     found = plan(grid, tmp_path)
     assert dict(found.elsewhere) == {first.hash: whole}
     assert {cell.hash for cell in found.todo} == {second.hash, fourth.hash}
-    assert not cells.result_file(first, tmp_path).exists()
+    assert not work.result_file(first, tmp_path).exists()
     assert found.take(tmp_path) == [f"1 result taken from {beside / 'another'}"]
-    assert cells.result_file(first, tmp_path).read_bytes() == whole.read_bytes()
+    assert work.result_file(first, tmp_path).read_bytes() == whole.read_bytes()
     again = plan(grid, tmp_path)
     assert (again.elsewhere, len(again.todo)) == ({}, 2)
 
 
 def test_a_taken_result_ends_a_failure_and_a_damaged_one(grid, tmp_path):
     failed, damaged, *_ = grid
-    cells.write_failure(failed, tmp_path, "no memory")
+    work.write_failure(failed, tmp_path, "no memory")
     put(damaged, tmp_path).write_text("[]")
     for cell in (failed, damaged):
         put(cell, tmp_path.parent / "another")
@@ -57,8 +58,8 @@ def test_a_taken_result_ends_a_failure_and_a_damaged_one(grid, tmp_path):
     assert set(found.elsewhere) == {failed.hash, damaged.hash}
     assert (found.failed, found.damaged) == ([], [])
     assert found.take(tmp_path) == [f"2 results taken from {tmp_path.parent / 'another'}"]
-    assert not cells.failure_file(failed, tmp_path).exists()
-    assert cells.damage(damaged, tmp_path) is None
+    assert not work.failure_file(failed, tmp_path).exists()
+    assert work.damage(damaged, tmp_path) is None
 
 
 def test_a_run_takes_them_and_says_so(tiny, tmp_path):
@@ -82,7 +83,7 @@ def test_a_row_is_not_taken_from_its_base(tmp_path):
     found = plan(grid, tmp_path)
     assert (list(found.todo), found.elsewhere) == ([base, lora], {})
     # not even where the base is
-    base_folder(base, tmp_path).mkdir(parents=True)
+    base.base_folder(tmp_path).mkdir(parents=True)
     assert list(plan(grid, tmp_path).elsewhere) == [base.hash]
 
 
@@ -94,9 +95,9 @@ def test_costs_are_not_taken_from_another_day(tmp_path):
 
 def test_what_failed_waits_until_it_is_asked_for(grid, tmp_path):
     failed, unreadable, *rest = grid
-    cells.write_failure(failed, tmp_path, "here.py:3 in run\nMemoryError: 4 GB\n")
-    cells.write_failure(unreadable, tmp_path, "")
-    cells.failure_file(unreadable, tmp_path).write_text("{")
+    work.write_failure(failed, tmp_path, "here.py:3 in run\nMemoryError: 4 GB\n")
+    work.write_failure(unreadable, tmp_path, "")
+    work.failure_file(unreadable, tmp_path).write_text("{")
     found = plan(grid, tmp_path)
     assert found.failed == [(failed, "MemoryError: 4 GB")]
     assert {cell.hash for cell in found.todo} == {cell.hash for cell in (unreadable, *rest)}
@@ -108,7 +109,7 @@ def test_what_failed_waits_until_it_is_asked_for(grid, tmp_path):
 def test_rows_of_a_failed_base_do_not_run_it(tmp_path):
     grid = grid_of(studies.load("tape-table2"), "mini", ["lora"], 1)
     base, lora = grid
-    cells.write_failure(base, tmp_path, "no text")
+    work.write_failure(base, tmp_path, "no text")
     found = plan(grid, tmp_path)
     assert (found.failed, list(found.todo)) == ([(base, "no text")], [lora])
     news = []

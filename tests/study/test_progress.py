@@ -3,9 +3,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from milepost.study.cell import Report
 from milepost.study.executors.local import Child
 from milepost.study.progress import Progress, makespan
+from milepost.study.work import Report
 
 
 def test_makespan_gives_each_waiting_task_to_whoever_is_free_first():

@@ -14,6 +14,7 @@ from milepost import studies
 from milepost.errors import UsageError
 from milepost.report import results
 from milepost.study import cell as cells
+from milepost.study import process, work
 from milepost.study.cell import Cell
 from milepost.study.executors import local
 from milepost.study.executors.local import Local
@@ -81,7 +82,7 @@ def test_failures_stay_alone_and_a_second_run_does_only_what_is_asked_for(tiny, 
     assert len(after) == 3
 
     found = results.load(tmp_path)
-    assert (found.encodings, found.seeds, found.strays) == (("rope", "cope"), 1, 0)
+    assert (found.rows, found.seeds, found.strays) == (("rope", "cope"), 1, 0)
     assert [cell.failure is not None for cell in found.of("selective-copy", "cope")] == [True]
     (rope,) = found.of("flip-flop", "rope")
     assert rope.result is not None
@@ -128,7 +129,7 @@ if __name__ == "__main__":
         seen.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
     multiprocessing.get_context("forkserver").Process.start = start
     path = pathlib.Path({str(tmp_path)!r}) / "x"
-    local.cells.log_file = lambda *_: path
+    local.work.log_file = lambda *_: path
     local.start(None, path, 1, None)
     print(seen)
 """
@@ -145,10 +146,10 @@ def test_a_cell_ignores_ctrl_c_first_of_all(tiny, tmp_path, monkeypatch):
     def note(*_, **__):
         handlers.append(signal.getsignal(signal.SIGINT))
 
-    monkeypatch.setattr(cells, "_print_to", note)
+    monkeypatch.setattr(process, "_print_to", note)
     monkeypatch.setattr(cells, "run", note)
     try:
-        cells.work(one_cell(), tmp_path, torch.get_num_threads(), None, None)
+        process.live(one_cell(), tmp_path, torch.get_num_threads(), None, None)
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])
@@ -178,14 +179,14 @@ class Nowhere(Local):
 
 def run_alone(cell, directory, **options):
     cells.run(cell, directory, report=lambda _: None, stop=lambda: False, **options)
-    return json.loads(cells.result_file(cell, directory).read_text())
+    return json.loads(work.result_file(cell, directory).read_text())
 
 
 def test_a_damaged_checkpoint_is_given_up(tiny, tmp_path, capsys):
     cell = one_cell()
     whole = run_alone(cell, tmp_path)
-    (cells.run_folder(cell, tmp_path) / "checkpoint.pt").write_bytes(b"half of a")
-    cells.result_file(cell, tmp_path).unlink()
+    (work.run_folder(cell, tmp_path) / "checkpoint.pt").write_bytes(b"half of a")
+    work.result_file(cell, tmp_path).unlink()
     again = run_alone(cell, tmp_path)
     assert again["errors"] == whole["errors"]
     assert again["history"] == whole["history"]
@@ -223,8 +224,8 @@ def test_a_damaged_result_runs_again(tiny, tmp_path):
     study = replace(STUDY, arms=STUDY.arms[:1])
     nowhere, news = Nowhere(), []
     cell = one_cell()
-    cells.result_file(cell, tmp_path).parent.mkdir()
-    cells.result_file(cell, tmp_path).write_text("{}")
+    work.result_file(cell, tmp_path).parent.mkdir()
+    work.result_file(cell, tmp_path).write_text("{}")
 
     def watch(progress, line):
         news.extend([line] if line else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,11 @@ def run(arguments: Arguments) -> int:
     from milepost.commands.pairs import pairs
     from milepost.errors import UsageError
 
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError(
+            f"milepost study starts processes of its own, got one of {os.environ['WORLD_SIZE']} of "
+            "torchrun: leave torchrun out, or give --executor slurm for many machines"
+        )
     if arguments.name is None:
         raise UsageError(f"give the name of a study: one of {', '.join(studies.names())}")
     study = studies.load(arguments.name)

@@ -58,6 +58,7 @@ class Fire(Encoding):
             raise UsageError(f"threshold must be above 0, got {threshold}: 512 is usual")
         self.threshold = threshold
         self.shared = shared
+        # of shape (1,), as FSDP shards no scalars
         self.c = nn.Parameter(torch.tensor([0.1]))
         self.threshold_factor = nn.Parameter(torch.tensor([1.0]))
         self.inner = nn.Linear(1, hidden)

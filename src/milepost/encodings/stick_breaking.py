@@ -20,7 +20,7 @@ class StickBreaking(Encoding):
     The order of the keys is all that it knows of position, and the recent come first. The weights
     of the earlier keys sum to less than 1, and published code differs in what becomes of the rest:
 
-        "drop"     nothing: o_i = Σ_j a_ij v_j (the paper's Eq. 4)
+        "drop"     nothing: o_i = Σ_j a_ij v_j (the paper's equation)
         "current"  the token's own value takes it: + r_i v_i (the authors' tests)
         "bias"     a learned vector of each head takes it, + r_i b_h, and each head's output is
                    then normalised, as GroupNorm with one group a head (the authors' model code)

@@ -117,9 +117,9 @@ class ReleasedMLPUpdate(nn.Module):
 
 def check_ablation(variant: str, update: str, equivariant: bool, form: str) -> None:
     """What is changed is there to be changed, or a `UsageError`."""
-    changed = "form='vector'" if form == "vector" else "equivariant=False"
     if equivariant and form == "tensor":
         return
+    changed = "form='vector'" if form == "vector" else "equivariant=False"
     if update == "attention":
         raise UsageError(
             f"{changed} changes Eq. 8, which update='attention' leaves out: choose one of the two"
@@ -269,8 +269,9 @@ class Tape(Encoding):
                 "fit new ones: call .eval() on the model before decoding with a cache"
             )
         index = positions.index
-        shift = torch.randint(2 * self.host.max_length + 1, (), device=index.device)
-        return positions.renumbered(index + shift)
+        most = 2 * self.host.max_length
+        shift = torch.randint(most + 1, (), device=index.device)
+        return positions.renumbered(index + shift, positions.bound + most)
 
     def encode(
         self,

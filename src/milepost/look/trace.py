@@ -1,7 +1,7 @@
 """Run a model on one row of tokens, and keep what each layer of attention was asked.
 
 The model runs as it always does, kernels and all. Its encodings have an observer meanwhile
-(`milepost.attention.Call`), and what an encoding's op comes to is learnt by asking it for that in
+(`milepost.attention.Call`), and what the op of each comes to is learnt by asking it for that in
 place of an answer (`milepost.ops.dispatch.run`). Arrays are made from it later, by `Layer`.
 """
 
@@ -86,7 +86,7 @@ def layer_of(call: Call) -> Layer:
         asked.append((op, operands))
         return call.attended
 
-    call.encoding.op(**call.arguments, backend=learn)
+    call.op(**call.arguments, backend=learn)
     if len(asked) != 1 or asked[0][0] not in OPS:
         raise UsageError(
             f"the encoding of every layer must call one op of milepost.ops, got "

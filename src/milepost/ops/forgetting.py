@@ -20,7 +20,7 @@ def forgetting_attention(
     skip: bool = True,
     backend: str = "auto",
 ) -> Tensor:
-    """Forgetting attention (arXiv 2503.02130, Eqs. 4 to 6).
+    """Forgetting attention (arXiv 2503.02130).
 
         s_ij = scale · q_i·k_j + Σ_{l=j+1}^{i} log f_l = scale · q_i·k_j + Λ_i − Λ_j
 

@@ -17,7 +17,7 @@ def stick_breaking_attention(
     skip: bool = True,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
-    """Stick-breaking attention (arXiv 2410.17980, Eqs. 1 to 4), in log space.
+    """Stick-breaking attention (arXiv 2410.17980), in log space.
 
         β_ij = σ(s_ij),   s_ij = scale · q_i·k_j
         a_ij = β_ij · Π_{j<k<i} (1 − β_ik) = exp(s_ij − Σ_{k=j}^{i−1} softplus(s_ik))

@@ -6,9 +6,9 @@ little room.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape as html
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def drawn(grid: Grid) -> Table:
     """For the terminal."""
     from rich.text import Text
 
-    table = frame(grid.title)
+    found = frame(grid.title)
     for place, head in enumerate(grid.heads[1:], start=1):
-        table.add_column(head, justify="left" if place < grid.left else "right")
+        found.add_column(head, justify="left" if place < grid.left else "right")
     for name, *entries in grid.rows:
-        table.add_row(Text(name), *(Text(entry.replace(" (", "\n(")) for entry in entries))
-    return table
+        found.add_row(Text(name), *(Text(entry.replace(" (", "\n(")) for entry in entries))
+    return found
 
 
 def terminal(grids: Iterable[Grid], lines: Iterable[str]) -> Iterable[RenderableType]:
@@ -91,23 +91,47 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def on_page(grid: Grid) -> str:
-    """For a page, below its title: what stands in brackets is below its number."""
+    """For a page, below its title."""
     words = ' style="text-align:left;white-space:normal;min-width:11rem"'
     rows = (
-        [
-            f"<td{words if place < grid.left else ''}>{_two_lines(entry)}</td>"
-            for place, entry in enumerate(row[1:], start=1)
-        ]
-        for row in grid.rows
+        (
+            name,
+            (
+                f"<td{words if place < grid.left else ''}>{_two_lines(entry)}</td>"
+                for place, entry in enumerate(entries, start=1)
+            ),
+        )
+        for name, *entries in grid.rows
     )
-    names = [row[0] for row in grid.rows]
-    return f"<h2>{html.escape(grid.title)}</h2>" + _table("", grid.heads, names, rows)
+    return f"<h2>{html(grid.title)}</h2>{table(grid.heads, rows)}"
+
+
+def _two_lines(entry: str) -> str:
+    value, bracket, rest = entry.partition(" [") if " [" in entry else entry.partition(" (")
+    if not bracket:
+        return html(entry)
+    return f'{html(value)}<span class="quiet">{html(bracket.strip() + rest)}</span>'
 
 
 def raw(rows: Iterable[Sequence[object]], heads: Sequence[str] = ()) -> str:
-    """For a page's details: the entries as they are; nothing where there are no rows."""
-    every = [[html.escape(str(entry)) for entry in row] for row in rows]
-    if not every:
-        return ""
-    cells = ([f"<td>{entry}</td>" for entry in row[1:]] for row in every)
-    return _table(' class="raw"', heads, [row[0] for row in every], cells, escaped=True)
+    """For a page's details: entries as they are; nothing where there are no rows."""
+    cells = [
+        (str(name), [f"<td>{html(str(entry))}</td>" for entry in entries])
+        for name, *entries in rows
+    ]
+    return table(heads, cells, ' class="raw"') if cells else ""
+
+
+def table(
+    heads: Sequence[str], rows: Iterable[tuple[str, Iterable[str]]], attributes: str = ""
+) -> str:
+    """A table of a page: each row's name, and its entries as elements of HTML."""
+    titles = "".join(f'<th scope="col">{html(head)}</th>' for head in heads)
+    body = "".join(
+        f'<tr><th scope="row">{html(name)}</th>{"".join(entries)}</tr>' for name, entries in rows
+    )
+    return (
+        f'<div class="scroll"><table{attributes}>'
+        + (f"<thead><tr>{titles}</tr></thead>" if titles else "")
+        + f"<tbody>{body}</tbody></table></div>"
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from milepost.report import html, table, tables
-from milepost.report.claims import Judged
+from milepost.report import grid, html, tables
+from milepost.report.grid import Grid
 from milepost.report.results import Results, probed
+from milepost.report.verdicts import Judged
 from milepost.study.harness.study import ARM, PROBE
 
 if TYPE_CHECKING:
@@ -25,17 +25,20 @@ def load(directory: Path) -> Results:
     return replace(found, study=found.study.with_settings(found.given))
 
 
-def scored(found: Results) -> dict[str, dict[str, str]]:
+def scored(found: Results) -> Grid:
     """`45.31 ± 1.45`, by row and task: also groups' parts, which the tables have no column for."""
-    return {
-        row: {
-            task: f"{100 * one['score']:.2f}"
-            + (f" ± {100 * one['error']:.2f}" if "error" in one else "")
-            for cell in found.of(ARM, row)
-            for task, one in probed(cell, PROBE).items()
-        }
-        for row in found.encodings
-    }
+    rows = tuple(
+        (
+            row,
+            task,
+            f"{100 * one['score']:.2f}"
+            + (f" ± {100 * one['error']:.2f}" if "error" in one else ""),
+        )
+        for row in found.rows
+        for cell in found.of(ARM, row)
+        for task, one in probed(cell, PROBE).items()
+    )
+    return Grid(TITLE, ("row", "task", "score"), rows, left=2)
 
 
 def terminal(found: Results, console: Console) -> Iterable[RenderableType]:
@@ -44,20 +47,13 @@ def terminal(found: Results, console: Console) -> Iterable[RenderableType]:
 
     yield from tables.terminal(found, console)
     yield Text(f"\n{TITLE}", style="bold")
-    for row, scores in scored(found).items():
-        for task, score in scores.items():
-            yield Text(f"  {row}, {task}: {score}")
+    for row, task, score in scored(found).rows:
+        yield Text(f"  {row}, {task}: {score}")
 
 
 def markdown(found: Results) -> str:
     """The same as Markdown."""
-    heads, aligned = "| row | task | score |", "| :-- | :-- | --: |"
-    rows = [
-        f"| {table.escape(row)} | {table.escape(task)} | {score} |"
-        for row, scores in scored(found).items()
-        for task, score in scores.items()
-    ]
-    return "\n".join([tables.markdown(found), f"**{TITLE}**\n", heads, aligned, *rows]) + "\n"
+    return f"{tables.markdown(found)}\n{grid.titled(TITLE, grid.markdown(scored(found)))}"
 
 
 def judged(found: Results) -> list[Judged]:
@@ -72,10 +68,4 @@ def draw(found: Results) -> dict[str, str]:
 
 def page(found: Results, drawn: Mapping[str, str]) -> str:
     """The page of any study, with the errors at its end."""
-    rows = "".join(
-        f'<tr><th scope="row">{escape(row)}</th><td>{escape(task)}</td><td>{score}</td></tr>'
-        for row, scores in scored(found).items()
-        for task, score in scores.items()
-    )
-    shown = f'<div class="scroll"><table class="raw">{rows}</table></div>' if rows else ""
-    return tables.page(found, drawn).replace("</body>", f"{html.details(TITLE, shown)}\n</body>")
+    return tables.page(found, drawn, [html.details(TITLE, grid.raw(scored(found).rows))])

@@ -7,13 +7,14 @@ out. Light and dark follow the reader's preference; tables scroll where the scre
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
 from importlib.resources import files
 
-from milepost.report import table
+from milepost.report import grid, table
 from milepost.report.claims import judged
-from milepost.report.results import Cell, Results, mean_and_spread, percent
+from milepost.report.folder import Cell, Folder
+from milepost.report.results import Results, mean_and_spread, percent
 from milepost.study.study import ERROR, Table
 
 KINDS = {
@@ -27,21 +28,38 @@ _HOW_TO_READ = (
     "are the paper's figures."
 )
 
+_EVERY_SEED = (
+    "encoding",
+    "seed",
+    "test set",
+    "tokens wrong, %",
+    "sequences wrong, %",
+    "last tokens wrong, %",
+    "sequences",
+    "tokens asked",
+)
 
-def page(results: Results, plots: Mapping[str, Mapping[str, str]]) -> str:
-    """The whole page."""
+
+def page(results: Results, plots: Mapping[str, Mapping[str, str]], more: Iterable[str] = ()) -> str:
+    """The whole page, with more at its end."""
     study = results.study
-    body = [
-        f"<h1>{escape(study.title)}</h1>",
-        f'<p class="quiet"><code>{escape(study.name)}</code>, {escape(results.scale)} scale. '
-        f'After <a href="{escape(study.link)}">{escape(study.paper)}</a>.</p>',
-        f"<p>{escape(_what_ran(results))}</p>",
-    ]
+    body = [*opening(results), f"<p>{escape(_what_ran(results))}</p>"]
     for each in study.tables:
         body += [f"<h2>{escape(table.heading(each))}</h2>", _table(results, each)]
     body += [_claims(results), _notes(results), "<h2>Plots</h2>", _plots(plots), "<h2>Details</h2>"]
-    body += [_seeds(results), _failures(results), _settings(results), _versions(results)]
+    body += [_seeds(results), failures(results, _label), _settings(results), machines(results)]
+    body += more
     return document(f"{study.name}, {results.scale} scale", body)
+
+
+def opening(found: Folder) -> list[str]:
+    """What every page begins with: the study's title, its name and scale, the paper."""
+    study = found.study
+    return [
+        f"<h1>{escape(study.title)}</h1>",
+        f'<p class="quiet"><code>{escape(study.name)}</code>, {escape(found.scale)} scale. '
+        f'After <a href="{escape(study.link)}">{escape(study.paper)}</a>.</p>',
+    ]
 
 
 def document(title: str, body: Iterable[str]) -> str:
@@ -60,19 +78,17 @@ def document(title: str, body: Iterable[str]) -> str:
 
 
 def _what_ran(results: Results) -> str:
-    seconds = sum(result["seconds"] for _, result in results.finished)
     seeds = "1 seed" if results.seeds == 1 else f"{results.seeds} seeds"
     return (
-        f"{', '.join(results.encodings)}; {seeds}; {len(results.finished)} of "
+        f"{', '.join(results.rows)}; {seeds}; {len(results.finished)} of "
         f"{len(results.cells)} cells finished, {len(results.failed)} failed; "
-        f"{seconds / 60:.1f} minutes of training and testing in all."
+        f"{results.minutes:.1f} minutes of training and testing in all."
     )
 
 
 def _table(results: Results, each: Table) -> str:
-    heads = "".join(f'<th scope="col">{escape(column.title)}</th>' for column in each.columns)
     rows = []
-    for encoding in results.encodings:
+    for encoding in results.rows:
         entries = []
         for column in each.columns:
             entry = results.entry(column, encoding)
@@ -87,12 +103,8 @@ def _table(results: Results, each: Table) -> str:
                 source = escape(column.source)
                 lines.append(f'<span class="paper" title="{source}">paper {paper}</span>')
             entries.append(f"<td>{''.join(lines)}</td>")
-        rows.append(f'<tr><th scope="row">{escape(encoding)}</th>{"".join(entries)}</tr>')
-    return (
-        '<div class="scroll"><table>'
-        f'<thead><tr><th scope="col">{escape(_measured(each))}</th>{heads}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        rows.append((encoding, entries))
+    return grid.table([_measured(each), *(column.title for column in each.columns)], rows)
 
 
 def _measured(each: Table) -> str:
@@ -139,39 +151,22 @@ def _seeds(results: Results) -> str:
     """Every number that was measured: all metrics, test set by test set, seed by seed."""
     blocks = []
     for arm in results.study.arms:
-        rows: list[str] = []
-        for encoding in results.encodings:
-            for cell in results.of(arm.name, encoding):
-                if cell.result is None:
-                    continue
-                for test_set, errors in cell.result["errors"].items():
-                    numbers = "".join(
-                        f"<td>{percent(100 * errors[metric])}</td>"
-                        for metric in ("token", "sequence", "last")
-                    )
-                    rows.append(
-                        f'<tr><th scope="row">{escape(encoding)}</th><td>{cell.seed}</td>'
-                        f"<td>{escape(test_set)}</td>{numbers}"
-                        f"<td>{errors['sequences']}</td><td>{errors['tokens']}</td></tr>"
-                    )
+        rows = [
+            (
+                encoding,
+                cell.seed,
+                test_set,
+                *(percent(100 * errors[metric]) for metric in ("token", "sequence", "last")),
+                errors["sequences"],
+                errors["tokens"],
+            )
+            for encoding in results.rows
+            for cell in results.of(arm.name, encoding)
+            if cell.result is not None
+            for test_set, errors in cell.result["errors"].items()
+        ]
         if rows:
-            heads = "".join(
-                f'<th scope="col">{head}</th>'
-                for head in (
-                    "encoding",
-                    "seed",
-                    "test set",
-                    "tokens wrong, %",
-                    "sequences wrong, %",
-                    "last tokens wrong, %",
-                    "sequences",
-                    "tokens asked",
-                )
-            )
-            blocks.append(
-                f'<h3>{escape(arm.title)}</h3><div class="scroll"><table class="raw">'
-                f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-            )
+            blocks.append(f"<h3>{escape(arm.title)}</h3>{grid.raw(rows, _EVERY_SEED)}")
     return details("Every seed's errors", "".join(blocks)) + details(
         "Everything else that was measured", "".join(_probed(results))
     )
@@ -180,34 +175,28 @@ def _seeds(results: Results) -> str:
 def _probed(results: Results) -> Iterator[str]:
     """What the probes found, as it stands in the results; long lists are left to the files."""
     for cell, result in results.finished:
-        rows = "".join(
-            f'<tr><th scope="row">{escape(f"{probe} {key}")}</th>'
-            f"<td>{escape(metric)}</td><td>{escape(_short(value))}</td></tr>"
+        rows = grid.raw(
+            (f"{probe} {key}", metric, _short(value))
             for probe, found in result.get("probes", {}).items()
             for key, metrics in found.items()
             for metric, value in metrics.items()
             if not isinstance(value, list | dict)
         )
         if rows:
-            yield (
-                f"<details><summary>{escape(_label(cell))}</summary>"
-                f'<div class="scroll"><table class="raw">{rows}</table></div></details>'
-            )
+            yield f"<details><summary>{escape(_label(cell))}</summary>{rows}</details>"
 
 
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _failures(results: Results) -> str:
-    return details(
-        "Failed cells",
-        "".join(
-            f"<h3>{escape(_label(cell))}</h3><pre>{escape(str(cell.failure['reason']))}</pre>"
-            for cell in results.failed
-            if cell.failure is not None
-        ),
+def failures(found: Folder, label: Callable[[Cell], str]) -> str:
+    """The reasons of the cells that failed."""
+    blocks = (
+        f"<h3>{escape(label(cell))}</h3><pre>{escape(reason)}</pre>"
+        for cell, reason in found.failed
     )
+    return details("Failed cells", "".join(blocks))
 
 
 def _settings(results: Results) -> str:
@@ -221,16 +210,10 @@ def _settings(results: Results) -> str:
     )
 
 
-def _versions(results: Results) -> str:
-    facts: dict[str, list[str]] = {}
-    for cell, result in results.finished:
-        machine = {**result["versions"], **result["machine"]}
-        line = ", ".join(f"{name} {value}" for name, value in machine.items() if value)
-        facts.setdefault(line, []).append(_label(cell))
-    return details(
-        "Versions and machines",
-        bullets(f"{line} ({len(cells)} cells)" for line, cells in facts.items()),
-    )
+def machines(found: Folder) -> str:
+    """The versions and machines that made the results."""
+    lines = (f"{line} ({count} cells)" for line, count in found.machines.items())
+    return details("Versions and machines", bullets(lines))
 
 
 def details(summary: str, content: str) -> str:

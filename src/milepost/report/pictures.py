@@ -20,6 +20,7 @@ from milepost.report.plots import (
     QUIET,
     axes_with,
     colour_of,
+    dash_of,
     label_directly,
     marker_of,
     style,
@@ -48,7 +49,7 @@ def draw(results: Results) -> dict[str, dict[str, str]]:
 def _curve(results: Results, picture: Picture) -> str | None:
     """A metric against the probe's keys: each seed a mark, their mean a line."""
     curves: dict[str, dict[float, list[float]]] = {}
-    for row in results.encodings:
+    for row in _rows(results, picture):
         points: dict[float, list[float]] = {}
         for cell in results.of(picture.arm, row):
             for key, metrics in probed(cell, picture.probe).items():
@@ -75,7 +76,7 @@ def _curve(results: Results, picture: Picture) -> str | None:
                 alpha=0.5,
             )
         means = [statistics.fmean(values) for values in by_key.values()]
-        axes.plot(list(by_key), means, color=colour, linewidth=2.2, solid_capstyle="round")
+        axes.plot(list(by_key), means, linestyle=dash_of(results, row), color=colour, linewidth=2.2)
         ends[row] = (max(by_key), means[-1])
     keys = sorted({key for by_key in curves.values() for key in by_key})
     if len(keys) > 1 and keys[0] > 0:
@@ -90,7 +91,7 @@ def _positions(results: Results, picture: Picture) -> str | None:
     """A list of what the longest reading found against the positions it is of."""
     figure, axes = axes_with(picture.title, picture.x, picture.y)
     ends: dict[str, tuple[float, float]] = {}
-    for row in results.encodings:
+    for row in _rows(results, picture):
         curves = [
             (found["position"], found[picture.metric])
             for cell in results.of(picture.arm, row)
@@ -103,7 +104,8 @@ def _positions(results: Results, picture: Picture) -> str | None:
             statistics.fmean(values) if all(v is not None for v in values) else math.nan
             for values in zip(*(values for _, values in curves), strict=True)
         ]
-        axes.plot(places, means, color=colour_of(results, row), linewidth=2.0)
+        line = {"color": colour_of(results, row), "linestyle": dash_of(results, row)}
+        axes.plot(places, means, linewidth=2.0, **line)
         known = [point for point in zip(places, means, strict=True) if math.isfinite(point[1])]
         if known:
             ends[row] = known[-1]
@@ -112,6 +114,11 @@ def _positions(results: Results, picture: Picture) -> str | None:
     axes.set_xscale("log", base=2)
     label_directly(axes, results, ends)
     return svg_text(figure)
+
+
+def _rows(results: Results, picture: Picture) -> list[str]:
+    """The rows that are drawn."""
+    return [row for row in results.rows if not picture.rows or row in picture.rows]
 
 
 def _longest(found: Mapping[str, Any], metric: str) -> Mapping[str, Any] | None:
@@ -127,7 +134,7 @@ def _longest(found: Mapping[str, Any], metric: str) -> Mapping[str, Any] | None:
 def _heat(results: Results, picture: Picture) -> str | None:
     """A grid of shares for each row, mean over seeds, with the mean over all cells above it."""
     grids: dict[str, list[list[float]]] = {}
-    for row in results.encodings:
+    for row in _rows(results, picture):
         found = [
             [[right / one["samples"] for right in line] for line in one[picture.metric]]
             for cell in results.of(picture.arm, row)
@@ -160,7 +167,7 @@ def _heat(results: Results, picture: Picture) -> str | None:
 def _example(results: Results, picture: Picture) -> str | None:
     """One text's matrices: for each row and head its gates, or where it looks by position alone."""
     shown: list[tuple[str, list[list[float]], list[str]]] = []
-    for row in results.encodings:
+    for row in _rows(results, picture):
         for cell in results.of(picture.arm, row)[:1]:
             example = probed(cell, picture.probe).get("example", {})
             for head in example.get("heads", ()):
@@ -188,7 +195,7 @@ def _history(results: Results, picture: Picture) -> str | None:
     """Errors on a test set against training steps: each seed thin, their mean thick."""
     figure, axes = axes_with(picture.title, picture.x, picture.y)
     ends: dict[str, tuple[float, float]] = {}
-    for row in results.encodings:
+    for row in _rows(results, picture):
         seeds = [
             {
                 point["step"]: 100 * point["on"][picture.metric]
@@ -206,7 +213,7 @@ def _history(results: Results, picture: Picture) -> str | None:
             axes.plot(list(seed), list(seed.values()), color=colour, linewidth=0.8, alpha=0.4)
         steps = sorted(set.intersection(*(set(seed) for seed in seeds)))
         means = [statistics.fmean(seed[step] for seed in seeds) for step in steps]
-        axes.plot(steps, means, color=colour, linewidth=2.2, solid_capstyle="round")
+        axes.plot(steps, means, linestyle=dash_of(results, row), color=colour, linewidth=2.2)
         ends[row] = (steps[-1], means[-1])
     if not ends:
         return None

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from milepost.errors import UsageError
-from milepost.report.results import Cell, Results, cell_error
+from milepost.report.folder import Cell
+from milepost.report.results import Results, cell_error
 from milepost.study.study import ERROR, Arm, Table
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c6d31")
+DASHES = ("-", "--", ":", "-.")
 MARKERS = ("s", "^", "o", "D", "v", "P", "X", "<", ">")
 
 # Colours that matplotlib is told, each replaced in the SVG by what a page's style sheet may set.
@@ -95,7 +97,7 @@ def style() -> Iterator[None]:
 def _learning(results: Results, arm: Arm) -> str | None:
     """In-distribution error against training steps: each seed thin, their mean thick."""
     curves: dict[str, list[dict[int, float]]] = {}
-    for encoding in results.encodings:
+    for encoding in results.rows:
         seeds = [
             {point["step"]: 100 * point["error"] for point in cell.result["history"]}
             for cell in results.of(arm.name, encoding)
@@ -126,16 +128,16 @@ def _test_sets(results: Results, table: Table) -> str | None:
     entries = {
         (row, encoding): results.entry(column, encoding)
         for row, column in enumerate(table.columns)
-        for encoding in results.encodings
+        for encoding in results.rows
     }
     if not any(entry.values for entry in entries.values()):
         return None
-    shown = len(results.encodings)
+    shown = len(results.rows)
     label = "error, %" if table.unit is ERROR else table.unit.name
     figure, axes = axes_with(table.title, label, "")
     figure.set_figheight(1.3 + 0.11 * len(table.columns) * max(4, shown))
     for (row, encoding), entry in entries.items():
-        place = results.encodings.index(encoding)
+        place = results.rows.index(encoding)
         height = row + 0.72 * ((place + 0.5) / shown - 0.5)
         colour, marker = colour_of(results, encoding), marker_of(results, encoding)
         axes.plot(
@@ -195,7 +197,7 @@ def _lengths(results: Results, arm: Arm) -> str | None:
     if metric is None:
         return None
     curves: dict[str, dict[int, list[float]]] = {}
-    for encoding in results.encodings:
+    for encoding in results.rows:
         points: dict[int, list[float]] = {}
         for cell in results.of(arm.name, encoding):
             for length, error in _by_length(cell, metric).items():
@@ -264,12 +266,17 @@ def _from_zero(axes: Any) -> None:
 
 def colour_of(results: Results, encoding: str) -> str:
     """A row's hue; rows past the last begin again, with markers that differ."""
-    return SERIES[results.encodings.index(encoding) % len(SERIES)]
+    return SERIES[results.rows.index(encoding) % len(SERIES)]
+
+
+def dash_of(results: Results, encoding: str) -> str:
+    """A row's kind of line: whole for the first eight, then broken in other ways."""
+    return DASHES[results.rows.index(encoding) // len(SERIES) % len(DASHES)]
 
 
 def marker_of(results: Results, encoding: str) -> str:
     """A row's marker. There are nine, and eight hues: no two of 72 rows share both."""
-    return MARKERS[results.encodings.index(encoding) % len(MARKERS)]
+    return MARKERS[results.rows.index(encoding) % len(MARKERS)]
 
 
 def label_directly(axes: Any, results: Results, ends: dict[str, tuple[float, float]]) -> None:
@@ -314,7 +321,7 @@ def _key(axes: Any, results: Results) -> None:
             color=colour_of(results, encoding),
             markeredgewidth=0,
         )
-        for encoding in results.encodings
+        for encoding in results.rows
     ]
     handles.append(handle("the paper's", "o", color=QUIET, markersize=7, markerfacecolor="none"))
     for columns in range(_KEY_COLUMNS, 0, -1):

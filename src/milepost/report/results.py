@@ -1,4 +1,4 @@
-"""A study's folder, read back: what each cell measured, and what the tables' entries are.
+"""What the entries of a study's tables are, and how they differ.
 
 An entry is the mean over seeds of what was measured, in the table's unit, with the sample standard
 deviation (n − 1). Whether two rows differ is judged by twice the standard error of the difference
@@ -11,40 +11,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from milepost import studies
-from milepost.errors import UsageError
-from milepost.files import read_object
-from milepost.study.study import (
-    DECLARATION,
-    ERROR,
-    FAILURE,
-    RESULT,
-    Column,
-    Figure,
-    Study,
-    Table,
-    Unit,
-    read_declaration,
-)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of the grid: its result, or why there is none."""
-
-    arm: str
-    encoding: str
-    seed: int
-    hash: str
-    result: dict[str, Any] | None = None
-    failure: dict[str, Any] | None = None
+from milepost.report.folder import Cell, Folder
+from milepost.study.study import ERROR, RESULT, Column, Figure, Study, Table, Unit
 
 
 @dataclass(frozen=True)
@@ -83,16 +58,13 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Results:
-    """A study's folder: the grid it declares and what each of its cells came to."""
+class Results(Folder):
+    """The folder of a study that has tables."""
+
+    reads = Study
+    measured = RESULT
 
     study: Study
-    scale: str
-    encodings: tuple[str, ...]
-    seeds: int
-    cells: tuple[Cell, ...]
-    strays: int
-    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -122,22 +94,13 @@ class Results:
         """That of the column's table."""
         return next((table.unit for table in self.study.tables if column in table.columns), ERROR)
 
-    @property
-    def finished(self) -> list[tuple[Cell, dict[str, Any]]]:
-        """The cells that have a result, with it."""
-        return [(cell, cell.result) for cell in self.cells if cell.result is not None]
-
-    @property
-    def failed(self) -> list[Cell]:
-        return [cell for cell in self.cells if cell.failure is not None]
-
     @cached_property
     def comparisons(self) -> tuple[Comparison, ...]:
         """Every difference between two encodings that the paper's figures show."""
         found = []
         for table in self.study.tables:
             for column in table.columns:
-                for pair in combinations(self.encodings, 2):
+                for pair in combinations(self.rows, 2):
                     if not all(name in column.paper for name in pair):
                         continue
                     means = {name: column.paper[name].mean for name in pair}
@@ -157,12 +120,16 @@ class Results:
             return "not measured"
         return {1: "found", 0: "not found", -1: "reversed"}[ahead]  # type: ignore[return-value]
 
-    def ahead(self, column: Column, one: str, other: str) -> int | None:
-        """1 if a row is better than another here, -1 if worse, 0 if neither; None if unknown."""
+    def ahead(self, column: Column, one: str, other: str, alike: float = 0.0) -> int | None:
+        """1 if a row is better than another here, -1 if worse, 0 if neither; None if unknown.
+
+        Numbers that differ by the share `alike` of the smaller one count as neither.
+        """
         first, second = self.entry(column, one), self.entry(column, other)
         if min(len(first.values), len(second.values)) < 2:
             return None
         unit = self.unit(column)
+        unit = replace(unit, relative=max(unit.relative, alike))
         if not differ(summary(first), summary(second), unit):
             return 0
         return 1 if (summary(first)[0] > summary(second)[0]) == unit.higher else -1
@@ -219,57 +186,7 @@ def cell_error(cell: Cell, test_set: str, metric: str) -> float | None:
 
 def load(directory: Path) -> Results:
     """Read a study's folder as `milepost study` left it, finished or not."""
-    if not (directory / DECLARATION).exists():
-        raise UsageError(
-            f"{directory} holds no study: expected study.json in it, as `milepost study NAME "
-            f"--out {directory}` writes"
-        )
-    declared = read_declaration(directory)
-    study = studies.load(declared["study"])
-    if not isinstance(study, Study):
-        raise UsageError(
-            f"{directory} holds {study.name}, which has no tables of test errors: read it with "
-            f"milepost.report.extension.load"
-        )
-    cells, strays = read_cells(directory, declared, RESULT)
-    return Results(
-        study=study,
-        scale=declared["scale"],
-        encodings=tuple(declared["encodings"]),
-        seeds=declared["seeds"],
-        cells=cells,
-        strays=strays,
-        given=declared.get("settings", {}),
-    )
-
-
-def read_cells(
-    directory: Path, declared: Mapping[str, Any], names: Iterable[str]
-) -> tuple[tuple[Cell, ...], int]:
-    """The cells of a grid with what became of each, and how many other results lie there.
-
-    Args:
-        directory: the study's folder.
-        declared: what its study.json says.
-        names: what a result must have.
-    """
-    cells = tuple(
-        Cell(
-            **{key: cell[key] for key in ("arm", "encoding", "seed", "hash")},
-            result=(result := _read(directory / "cells" / f"{cell['hash']}.json", names)),
-            failure=None
-            if result is not None
-            else _read(directory / "failed" / f"{cell['hash']}.json", FAILURE),
-        )
-        for cell in declared["cells"]
-    )
-    known = {cell.hash for cell in cells}
-    return cells, sum(path.stem not in known for path in (directory / "cells").glob("*.json"))
-
-
-def _read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
-    """The JSON object in a file, or None where there is no file."""
-    return read_object(path, names) if path.exists() else None
+    return Results.read(directory)
 
 
 def percent(value: float) -> str:

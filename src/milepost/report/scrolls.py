@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milepost.report import html, table, tables
-from milepost.report.claims import Judged
+from milepost.report import grid, html, tables
 from milepost.report.results import Results
+from milepost.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -42,7 +41,7 @@ def asked(found: Results) -> Iterator[Asked]:
     for arm in found.study.arms:
         first = {
             row: cell.result["answers"]
-            for row in found.encodings
+            for row in found.rows
             for cell in found.of(arm.name, row)
             if cell.seed == 0 and cell.result is not None
         }
@@ -94,9 +93,8 @@ def markdown(found: Results) -> str:
     """The same as Markdown."""
     blocks = [tables.markdown(found)]
     for one in asked(found):
-        blocks.append(f"**{table.escape(heading(one))}**\n")
-        bullets = [f"- {table.escape(name)}: {table.escape(text)}" for name, text in lines(one)]
-        blocks.append("\n".join(bullets) + "\n")
+        said = grid.bullets(f"{name}: {text}" for name, text in lines(one))
+        blocks.append(grid.titled(heading(one), f"{said}\n"))
     return "\n".join(blocks)
 
 
@@ -112,14 +110,5 @@ def draw(found: Results) -> dict[str, str]:
 
 def page(found: Results, drawn: Mapping[str, str]) -> str:
     """The page of any study, with the answers at its end."""
-    blocks = [html.details(heading(one), _as_table(lines(one))) for one in asked(found)]
-    answers = f"<h2>Answers</h2>{''.join(blocks)}\n" if blocks else ""
-    return tables.page(found, drawn).replace("</body>", f"{answers}</body>")
-
-
-def _as_table(rows: Iterable[tuple[str, Any]]) -> str:
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(text)}</td></tr>'
-        for name, text in rows
-    )
-    return f'<div class="scroll"><table class="raw">{body}</table></div>'
+    blocks = [html.details(heading(one), grid.raw(lines(one))) for one in asked(found)]
+    return tables.page(found, drawn, ["<h2>Answers</h2>", *blocks] if blocks else [])

@@ -16,8 +16,9 @@ from typing import Any
 
 from milepost import studies
 from milepost.errors import UsageError
-from milepost.files import read_object, write_text
-from milepost.report.table import escape
+from milepost.files import write_text
+from milepost.report.folder import Folder
+from milepost.report.grid import escape
 from milepost.report.write import Kind, kind_of
 from milepost.study.study import DECLARATION, read_declaration
 
@@ -46,7 +47,7 @@ class Entry:
     name: str
     directory: Path
     kind: Kind
-    found: Any
+    found: Folder
 
 
 def write(folder: Path, page: Path) -> None:
@@ -135,18 +136,16 @@ def claims(entries: list[Entry]) -> str:
 
 def ran(entry: Entry) -> str:
     """How many cells, for how long, of which commits, where."""
-    results = [
-        read_object(path, ("seconds", "versions", "machine"))
-        for path in sorted((entry.directory / "cells").glob("*.json"))
-    ]
-    minutes = sum(result["seconds"] for result in results) / 60
+    results = [result for _, result in entry.found.finished]
+    if not results:
+        return "Nothing has finished yet."
     commits = sorted(
         {str(result["versions"].get("commit", "not recorded"))[:12] for result in results}
     )
     places = sorted({_place(result["machine"]) for result in results})
     return (
-        f"{len(results)} runs, {minutes:.0f} minutes in all, on {'; '.join(places)}; commit "
-        f"{', '.join(commits)}."
+        f"{len(results)} runs, {entry.found.minutes:.0f} minutes in all, on {'; '.join(places)}; "
+        f"commit {', '.join(commits)}."
     )
 
 

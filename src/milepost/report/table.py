@@ -6,12 +6,12 @@ failed or are still missing.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from shlex import quote
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from milepost.report import grid
 from milepost.report.claims import judged
+from milepost.report.grid import Grid
 from milepost.report.results import (
     Entry,
     Results,
@@ -89,9 +89,9 @@ def notes(results: Results) -> list[str]:
     what = "Test error in %, mean" if _only_errors(results) else "Mean"
     lines = [f"{what} ± sample standard deviation over {seeds}, {results.scale} scale."]
     if _has_figures(results):
+        spread = f" (standard deviation over its {study.paper_seeds} seeds)"
         lines[0] += (
-            f" With it the paper's own figure (standard deviation over its {study.paper_seeds} "
-            f"seeds): {study.paper}."
+            f" With it the paper's own figure{spread * _has_spreads(results)}: {study.paper}."
         )
     if results.scale != "paper":
         lines.append(
@@ -104,36 +104,27 @@ def notes(results: Results) -> list[str]:
         _off(results, column, encoding)
         for table in study.tables
         for column in table.columns
-        for encoding in results.encodings
+        for encoding in results.rows
     ):
         lines.append(f"{OFF} differs from the paper's figure by more than the two spreads explain.")
-    if results.failed:
-        lines.append(
-            f"{len(results.failed)} of {len(results.cells)} cells failed: run the study again to "
-            "retry them; the page lists the reasons."
-        )
-    if results.strays:
-        lines.append(
-            f"{results.strays} {'result' if results.strays == 1 else 'results'} in the folder "
-            "belong to other settings and are left out."
-        )
+    lines += results.warnings
     versions = sorted({result["versions"]["milepost"] for _, result in results.finished})
     if len(versions) > 1:
         lines.append(f"The results come from several versions: milepost {', '.join(versions)}.")
-    lines.append(f"Reproduce: {command(results)}")
-    return lines
-
-
-def claims(results: Results) -> list[str]:
-    """A line for each of the paper's claims."""
-    return [
-        f"{one.verdict.capitalize()}: {one.claim.text} ({one.claim.where}): {one.why}."
-        for one in judged(results)
-    ]
+    return [*lines, f"Reproduce: {results.command}"]
 
 
 def _only_errors(results: Results) -> bool:
     return all(table.unit is ERROR for table in results.study.tables)
+
+
+def _has_spreads(results: Results) -> bool:
+    return any(
+        figure.spread is not None
+        for table in results.study.tables
+        for column in table.columns
+        for figure in column.paper.values()
+    )
 
 
 def _has_figures(results: Results) -> bool:
@@ -198,28 +189,6 @@ def least(unit: Unit) -> str:
     return f"{unit.least:g} points" if unit.name == "%" else f"{unit.least:g}"
 
 
-def command(results: Results) -> str:
-    """The command that makes these results."""
-    study = results.study
-    words = ["milepost study", study.name, "--scale", results.scale]
-    if results.encodings != study.encodings:
-        words += ["--encodings", ",".join(results.encodings)]
-    if results.seeds != study.seeds:
-        words += ["--seeds", str(results.seeds)]
-    if results.given:
-        words += ["--settings", *settings_as_given(results.given)]
-    return " ".join(words)
-
-
-def settings_as_given(given: Mapping[str, Any]) -> list[str]:
-    """NAME=VALUE of each, as a shell reads them."""
-    plain = {
-        name: value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-        for name, value in given.items()
-    }
-    return [quote(f"{name}={value}") for name, value in plain.items()]
-
-
 def _text(results: Results, column: Column, encoding: str, *, separator: str) -> str:
     entry = results.entry(column, encoding)
     value = ""
@@ -242,29 +211,24 @@ def terminal(results: Results, console: Console) -> Iterable[RenderableType]:
         beside = _rich_table(results, table, below=False)
         fits = console.measure(beside, options=unlimited).maximum <= console.width
         yield beside if fits else _rich_table(results, table, below=True)
-    for line in [*claims(results), *notes(results)]:
+    for line in lines(results):
         yield Text(line)
 
 
+def lines(results: Results) -> list[str]:
+    """What stands below the tables: the claims and what became of them, then the notes."""
+    return [*map(str, judged(results)), *notes(results)]
+
+
 def _rich_table(results: Results, table: Table, *, below: bool) -> RichTable:
-    from rich import box
-    from rich.table import Table as RichTable
     from rich.text import Text
 
-    drawn = RichTable(
-        title=heading(table) + unit(table),
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    drawn.add_column("", no_wrap=True)
+    drawn = grid.frame(heading(table) + unit(table))
     for column in table.columns:
         drawn.add_column(column.title, justify="right", no_wrap=True)
         if column.paper and not below:
             drawn.add_column("paper", justify="right", style="dim", no_wrap=True)
-    for encoding in results.encodings:
+    for encoding in results.rows:
         row = [Text(encoding)]
         if below:
             row[0].append("\n  paper", style="dim")
@@ -287,33 +251,23 @@ def _rich_table(results: Results, table: Table, *, below: bool) -> RichTable:
 
 def markdown(results: Results) -> str:
     """The same tables and notes as Markdown."""
-    blocks = []
-    for table in results.study.tables:
-        blocks.append(f"**{escape(heading(table))}**{unit(table)}\n")
-        blocks.append(_markdown_table(results, table))
-    lines = [*claims(results), *notes(results)]
-    blocks.append("\n".join(f"- {escape(line)}" for line in lines))
-    return "\n".join(blocks) + "\n"
+    tables = [
+        f"**{grid.escape(heading(table))}**{unit(table)}\n\n{grid.markdown(_grid(results, table))}"
+        for table in results.study.tables
+    ]
+    return "\n".join([*tables, grid.bullets(lines(results))]) + "\n"
 
 
-def _markdown_table(results: Results, table: Table) -> str:
-    heads, aligned = [results.kind.removesuffix("s")], [":--"]
+def _grid(results: Results, table: Table) -> Grid:
+    heads = [results.kind.removesuffix("s")]
     for column in table.columns:
         heads += [column.title, "paper"] if column.paper else [column.title]
-        aligned += ["--:"] * (2 if column.paper else 1)
-    rows = [heads, aligned]
-    for encoding in results.encodings:
-        row = [escape(encoding)]
+    rows = []
+    for encoding in results.rows:
+        row = [encoding]
         for column in table.columns:
-            row.append(escape(_text(results, column, encoding, separator=" ")))
+            row.append(_text(results, column, encoding, separator=" "))
             if column.paper:
                 row.append(figure(column.paper.get(encoding), table.unit))
-        rows.append(row)
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
-
-
-def escape(text: str) -> str:
-    """Text as Markdown shows it."""
-    for character in "\\|*_<>`":
-        text = text.replace(character, f"\\{character}")
-    return text
+        rows.append(tuple(row))
+    return Grid(heading(table), tuple(heads), tuple(rows))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from milepost.report import claims, html, pictures, plots, results, table
-from milepost.report.claims import Judged
 from milepost.report.results import Results
+from milepost.report.verdicts import Judged
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,10 +43,10 @@ def draw(found: Results) -> dict[str, str]:
     }
 
 
-def page(found: Results, drawn: Mapping[str, str]) -> str:
-    """The whole page."""
+def page(found: Results, drawn: Mapping[str, str], more: Iterable[str] = ()) -> str:
+    """The whole page, with more at its end."""
     by_kind = {
         kind: {name: svg for name, svg in drawn.items() if name.startswith(f"{kind}-")}
         for kind in html.KINDS
     }
-    return html.page(found, {kind: plots for kind, plots in by_kind.items() if plots})
+    return html.page(found, {kind: plots for kind, plots in by_kind.items() if plots}, more)

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from milepost import studies
-from milepost.errors import UsageError
 from milepost.files import write_text
-from milepost.study.study import DECLARATION, read_declaration
+from milepost.study.study import read_declaration
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -49,11 +48,6 @@ class Kind(Protocol):
 
 def kind_of(directory: Path) -> Kind:
     """How the folder's study is shown."""
-    if not (directory / DECLARATION).exists():
-        raise UsageError(
-            f"{directory} holds no study: expected study.json in it, as `milepost study NAME "
-            f"--out {directory}` writes"
-        )
     study = studies.load(read_declaration(directory)["study"])
     return cast(Kind, import_module(f"milepost.report.{study.report}"))
 

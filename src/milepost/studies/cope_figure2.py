@@ -50,8 +50,8 @@ STUDY = Study(
             worse=("relative",),
         ),
         Claim(
-            "... especially with less training data",
-            "Figure 2",
+            "... with the least training data, too",
+            "Figure 2: especially with less training data",
             ("size/few",),
             better=("cope",),
             worse=("relative",),

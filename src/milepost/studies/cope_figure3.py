@@ -67,7 +67,7 @@ STUDY = Study(
         ),
         Claim(
             "... also at the trained length",
-            "section 5.4, Figure 3",
+            "Figure 3's caption; for T and relative positions also Table 5",
             ("prose/T", "half/T"),
             better=("cope",),
             worse=("relative-capped", "relative"),

@@ -1,9 +1,10 @@
 """What the learned gates count: a reader's question.
 
-CoPE's claim (arXiv 2405.18719) is that heads learn *what to count*: `w` instructions in flip-flop,
-non-blanks in selective copy, statements of one variable in counting. Here the gates of every head
-are set against the classes of tokens of each task: the correlation of g_ij with "key j is such a
-token", over all pairs of a query and a key that it sees, and the largest of any head.
+CoPE's claim (arXiv 2405.18719) is that heads learn *what to count*. Its examples are `w` in
+flip-flop and the non-blanks in selective copy; in counting one would think of the statements. Here
+the gates of every head are set against the classes of tokens of each task: the correlation of g_ij
+with "key j is such a token", over all pairs of a query and a key that it sees, and the largest of
+any head, up or down: a gate that is off for a class alone tells it apart as well.
 """
 
 from milepost.study.study import Arm, Claim, Column, Picture, Probe, Study, Table, Unit
@@ -44,15 +45,15 @@ STUDY = Study(
     ),
     claims=(
         Claim(
-            "In flip-flop a head's gates are on for `w` (here: correlation 0.5 or more)",
-            "section 5.1",
+            "In flip-flop a head's gates tell `w` from the rest (here: |correlation| 0.5)",
+            "section 5.1, which has it as an example",
             ("flip-flop/w",),
             better=("cope",),
             within=0.5,
         ),
         Claim(
-            "In selective copy a head counts the non-blanks (here: correlation 0.5 or more)",
-            "section 5.2",
+            "In selective copy a head's gates tell symbols from blanks (here: |correlation| 0.5)",
+            "section 5.2: CoPE can count only non-blank tokens",
             ("selective-copy/symbol",),
             better=("cope",),
             within=0.5,

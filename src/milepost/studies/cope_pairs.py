@@ -1,8 +1,9 @@
 """Whether CoPE helps beside a token-based encoding, every pair: a reader's question.
 
 Table 5 of the CoPE paper (arXiv 2405.18719) has two: CoPE with relative positions was its best on
-prose, and CoPE with RoPE no better than CoPE alone on code. Here every token-based encoding is
-trained alone and with CoPE beside it, on prose.
+prose, and CoPE with RoPE no better than CoPE alone on code. Here every token-based encoding, but
+those that only stretch or cap another for longer text, is trained alone and with CoPE beside it, on
+prose.
 """
 
 from milepost.study.language import at, by_window, prose
@@ -24,7 +25,7 @@ TOKEN_BASED = (
 STUDY = Study(
     name="cope-pairs",
     title="CoPE beside every token-based encoding",
-    paper="A question in the margin of Golovneva et al. (2024), Table 5",
+    paper="A reader's question of Golovneva et al. (2024), Table 5",
     link="https://arxiv.org/abs/2405.18719",
     rows=("cope", *(row for name in TOKEN_BASED for row in (name, f"cope+{name}"))),
     arms=(prose(),),
@@ -41,7 +42,7 @@ STUDY = Study(
     claims=tuple(
         Claim(
             f"CoPE helps beside {name}",
-            "the margin's question",
+            "the reader's question",
             ("prose/T",),
             better=(f"cope+{name}",),
             worse=(name,),
@@ -51,7 +52,7 @@ STUDY = Study(
     + tuple(
         Claim(
             f"{name} helps beside CoPE",
-            "the margin's question",
+            "the reader's question",
             ("prose/T",),
             better=(f"cope+{name}",),
             worse=("cope",),

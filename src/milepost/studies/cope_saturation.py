@@ -73,7 +73,7 @@ STUDY = Study(
             ("perplexity/4 T",),
             better=("p_max = T",),
             worse=("p_max = T/16",),
-            same=True,
+            no_worse=True,
         ),
     ),
 )

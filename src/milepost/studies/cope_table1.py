@@ -1,10 +1,11 @@
 """Tables 1 and 6 of the CoPE paper: how often a word stands in the last sentence.
 
 Golovneva et al. 2024 (arXiv 2405.18719), section 3.2 and appendix A: GPT-4 and Llama-2 70B Chat,
-asked how often "Alice" and "book" are mentioned in the last of two sentences, count those of the
-one before. The paper says that positions counted in sentences would make this easy, and does not
-train a model to show it. Here small models are: sentences of words, of varying number and length,
-and a question about the last. `milepost ask DIR last-sentence` asks a language model in words.
+asked how often "Alice" and "book" are mentioned in the last of two sentences, say once or twice,
+though only the sentence before has them. The paper says that positions counted in sentences would
+make this easy, and does not train a model to show it. Here small models are: sentences of words, of
+varying number and length, and a question about the last. `milepost ask DIR last-sentence` asks a
+language model in words.
 """
 
 from milepost.study.study import Arm, Claim, Column, Study, Table

@@ -109,11 +109,13 @@ STUDY = Study(
             ("code/test",),
             better=("cope",),
             worse=("cope+rope",),
+            no_worse=True,
         ),
         Claim(
             "the perplexities themselves",
             "Table 5",
-            why_not="they are of GPT-2's tokens, of Wikitext-103 and of code that is not public",
+            why_not="they are of Wikitext-103 in larger tokens (GPT-2's, going by the number of "
+            "parameters) and of code that is not public",
         ),
     ),
     remarks=(

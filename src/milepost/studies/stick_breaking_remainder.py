@@ -1,8 +1,8 @@
 """Stick-breaking attention: what becomes of what is left of the stick.
 
 Tan et al., "Scaling Stick-Breaking Attention" (arXiv 2410.17980): the weights of the earlier keys
-sum to less than one. The paper's equation drops the rest, its tests give it to the token's own
-value, and its models to a learned vector followed by a norm of each head.
+sum to less than one. The paper's equation drops the rest; in the authors' code the tests give it
+to the token's own value, and the models to a learned vector, followed by a norm of each head.
 """
 
 from milepost.study.language import at, by_window, prose

@@ -7,11 +7,12 @@ each heat map.
 
 Where we differ, or the paper leaves room (`docs/decisions/task-ambiguities.md` has it all):
 - All rows have the same number of steps. The released scripts give TAPE four times RoPE's time.
-- In the code that made the figure the positions never reach TAPE's logits, so the paper's figure
-  may be of another model than its equations. Both variants are rows here.
+- In the addition code that we could read, a commit before the one that the release pins, positions
+  never reach TAPE's logits: the paper's figure may be of another model than its equations. Both
+  variants are rows here.
 - At mini scale three digits are trained on. Which encodings learn them in the given steps depends
   on the number of heads too: RoPE does at 4 and CoPE at 2 (seed 100).
-- The paper's RandPE row is RoPE in the released code (both print 26.12 % in Figure 4).
+- RandPE is RoPE in that code, and Figure 4 prints 26.12 % for both.
 """
 
 from milepost.study.study import (

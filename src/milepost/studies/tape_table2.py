@@ -25,7 +25,7 @@ Where we differ, or the paper leaves room:
   `lora` and for `tape`, as long as prompts had one length. Another row may do better with its own.
 """
 
-from milepost.study.extension import Claim, Extension, Figures, Row, Settings
+from milepost.study.extension.study import Claim, Extension, Figures, Row, Settings
 
 MINI = Settings(
     corpus="python-prose",

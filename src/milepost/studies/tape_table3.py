@@ -1,7 +1,7 @@
 """Tables 3 and 4 of the TAPE paper: what the encodings cost.
 
 Zhu et al., "Rethinking Addressing in Language Models via Contextualized Equivariant Positional
-Encoding" (arXiv 2501.00712), section 4.5: FLOPs, MACs and parameters of the pretrained models (12
+Encoding" (arXiv 2501.00712), section 4.4: FLOPs, MACs and parameters of the pretrained models (12
 layers of 768, Llama's blocks, 32000 tokens) for one sequence of 1024 tokens (Table 3), and the time
 of an attention layer over 100 inference steps on an A100 (Table 4). Here every encoding has a row.
 

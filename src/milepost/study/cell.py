@@ -1,95 +1,32 @@
 """One run of a study: train, test on every test set, probe, write one result file.
 
 A cell is its training settings, the sizes of its test sets and its probes; its name is the hash of
-these, so the same cell is found again by any study, and a change of any setting is another cell. A
-finished cell is `cells/<hash>.json`, written whole; a failed one is `failed/<hash>.json`. While it
-trains, `runs/<hash>/` holds its checkpoints, and `runs/<hash>.log` what it printed.
+these, so the same cell is found again by any study, and a change of any setting is another cell.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import platform
 import shutil
-import signal
-import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol, Self, cast
+from typing import Any, Self, cast
 
-import torch
-
-from milepost import machine, tasks
+from milepost import tasks
 from milepost.errors import UsageError, unknown
 from milepost.evaluate import evaluate, load_run
-from milepost.files import read_object, write_json
+from milepost.files import write_json
 from milepost.model import Decoder
 from milepost.study import probes
 from milepost.study.study import RESULT, Arm, Row
+from milepost.study.work import CHECKPOINT_SECONDS, Report, made, result_file, run_folder
 from milepost.tasks.task import Task
 from milepost.training import recipes, rundir
 from milepost.training.loop import train
 from milepost.training.session import Progress
 from milepost.training.settings import Settings, digest
-
-CHECKPOINT_SECONDS = 20.0
-REPORT_SECONDS = 0.2
-
-
-class Work(Protocol):
-    """What the pool has to know of a cell, of whatever kind of study (`milepost.study.run`)."""
-
-    @property
-    def arm(self) -> str: ...
-
-    @property
-    def encoding(self) -> str:
-        """Its row."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def label(self) -> str:
-        """What people are shown."""
-
-    @property
-    def hash(self) -> str:
-        """The name of its files: a digest of everything that decides its numbers."""
-
-    @property
-    def cost(self) -> float:
-        """About how much work it is, in a unit that all cells of the study share."""
-
-    @property
-    def needs(self) -> Work | None:
-        """The cell that has to be finished before this one can begin."""
-
-    @property
-    def result_names(self) -> tuple[str, ...]:
-        """What its result has."""
-
-    @property
-    def failure(self) -> Mapping[str, Any]:
-        """What the file of a failure says of it, beside the reason."""
-
-    def ready(self, directory: Path) -> bool:
-        """Whether what other cells take from it is there, beside its result."""
-
-    def run(
-        self,
-        directory: Path,
-        *,
-        report: Callable[[Report], None],
-        stop: Callable[[], bool],
-        device: str | None = None,
-    ) -> None:
-        """Write its result, or leave a checkpoint once `stop` is true."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +161,9 @@ class Cell:
         """No other cell takes anything from it."""
         return True
 
+    def keep(self, directory: Path) -> None:
+        """Nothing has to outlive the run but its result."""
+
     def run(
         self,
         directory: Path,
@@ -234,18 +174,6 @@ class Cell:
     ) -> None:
         """Write its result, or leave a checkpoint once `stop` is true."""
         run(self, directory, report=report, stop=stop, device=device)
-
-
-@dataclass(frozen=True)
-class Report:
-    """How far a running cell is: the share of its work that is done, and what it does now.
-
-    `resumed_at` is the share that an earlier process had done.
-    """
-
-    share: float
-    doing: str
-    resumed_at: float = 0.0
 
 
 def run(
@@ -269,7 +197,7 @@ def run(
         report(Report(step_share * progress.step, doing, resumed_at))
 
     folder = run_folder(cell, directory)
-    resume = _can_resume(folder)
+    resume = resumable(folder)
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
     outcome = train(
@@ -306,6 +234,7 @@ def run(
         share += cost / cell.cost
     if outcome.stopped or stop():
         return
+    cell.keep(directory)
     write_json(
         result_file(cell, directory),
         {
@@ -325,15 +254,7 @@ def run(
             "history": history(folder, cell.task.headline),
             "parameters": sum(p.numel() for p in outcome.model.parameters()),
             "seconds": round(outcome.seconds + time.monotonic() - began, 1),
-            "versions": {**machine.versions(), "commit": machine.commit()},
-            "machine": {
-                "system": platform.system(),
-                "processor": machine.processor(),
-                "kernels": machine.kernels(),
-                "cores": os.cpu_count(),
-                "threads": torch.get_num_threads(),
-                "device": next(outcome.model.parameters()).device.type,
-            },
+            **made(next(outcome.model.parameters()).device.type),
         },
     )
 
@@ -349,7 +270,7 @@ def _apart(task: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dic
     return mine, {name: value for name, value in overrides.items() if name not in of_task}
 
 
-def _can_resume(folder: Path) -> bool:
+def resumable(folder: Path) -> bool:
     """Whether the folder holds a checkpoint that can be read; one that is damaged is given up."""
     if not (folder / rundir.CHECKPOINT).exists():
         return False
@@ -380,92 +301,3 @@ def history(folder: Path, headline: str) -> list[dict[str, Any]]:
         for line in rundir.read_metrics(folder)
         if "errors" in line
     ]
-
-
-def work(
-    cell: Work, directory: Path, threads: int, device: str | None, connection: Connection
-) -> None:
-    """The life of a cell's own process: it finishes, fails or stops alone.
-
-    Ctrl-C reaches a whole group of processes, so it is left to the parent, which asks each child
-    to stop by SIGTERM; a parent that has died is noticed by its closed connection.
-    """
-    # the signal was blocked until here
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stopping = False
-    last_report = -math.inf
-
-    def on_terminate(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-
-    def report(news: Report) -> None:
-        nonlocal last_report, stopping
-        if time.monotonic() - last_report < REPORT_SECONDS:
-            return
-        last_report = time.monotonic()
-        try:
-            connection.send(news)
-        except OSError:
-            stopping = True
-
-    signal.signal(signal.SIGTERM, on_terminate)
-    try:
-        _print_to(log_file(cell, directory))
-        torch.set_num_threads(threads)
-        cell.run(directory, report=report, stop=lambda: stopping, device=device)
-    except Exception as error:
-        write_failure(cell, directory, _reason(error).replace(str(directory), "."))
-        sys.exit(1)
-
-
-def _reason(error: Exception) -> str:
-    """The error and where it came from, without the folders of this machine."""
-    calls = traceback.extract_tb(error.__traceback__)[-6:]
-    lines = [f"{Path(call.filename).name}:{call.lineno} in {call.name}" for call in calls]
-    return "\n".join([*lines, f"{type(error).__name__}: {error}"])
-
-
-def write_failure(cell: Work, directory: Path, reason: str) -> None:
-    """Record why a cell has no result."""
-    write_json(failure_file(cell, directory), {**cell.failure, "reason": reason})
-
-
-def result_file(cell: Work, directory: Path) -> Path:
-    """Where the cell's result is, once it has one."""
-    return directory / "cells" / f"{cell.hash}.json"
-
-
-def damage(cell: Work, directory: Path) -> str | None:
-    """What is wrong with the cell's result, if it has one and it cannot be read."""
-    path = result_file(cell, directory)
-    if path.exists():
-        try:
-            read_object(path, cell.result_names)
-        except UsageError as error:
-            return str(error)
-    return None
-
-
-def failure_file(cell: Work, directory: Path) -> Path:
-    """Where it says why the cell failed, if it did."""
-    return directory / "failed" / f"{cell.hash}.json"
-
-
-def run_folder(cell: Work, directory: Path) -> Path:
-    """The cell's run directory."""
-    return directory / "runs" / cell.hash
-
-
-def log_file(cell: Work, directory: Path) -> Path:
-    """What the cell's process prints."""
-    return directory / "runs" / f"{cell.hash}.log"
-
-
-def _print_to(path: Path) -> None:
-    """Send what this process prints, warnings and crash reports included, to a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    for stream in (1, 2):
-        os.dup2(descriptor, stream)
-    os.close(descriptor)

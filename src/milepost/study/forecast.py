@@ -30,13 +30,18 @@ from torch import nn
 from milepost import machine
 from milepost.errors import UsageError
 from milepost.files import read_object
-from milepost.study import cell as cells
-from milepost.study.cell import Cell, Work
+from milepost.study import work
+from milepost.study.cell import Cell
 from milepost.study.costs.cell import CostCell
 from milepost.study.costs.study import PARTS
-from milepost.study.extend import ExtensionCell
+from milepost.study.extension.cell import ExtensionCell
+from milepost.study.extension.data import Data
+from milepost.study.extension.models import fresh_base
+from milepost.study.extension.run import loss_of
 from milepost.study.plan import Plan
 from milepost.study.progress import makespan
+from milepost.study.scrolls.cell import ScrollsCell
+from milepost.study.work import Work
 from milepost.training.device import choose, randomness_of
 from milepost.training.loop import build_model
 from milepost.training.step import Stepper
@@ -158,7 +163,11 @@ def forecast(
         speeds = timed
     elif tokens_per_second is not None:
         how = f"at {tokens_per_second:,.0f} tokens/s"
-        speeds = {key: Speed(_pace(of[0], tokens_per_second), how) for key, of in groups.items()}
+        speeds = {
+            key: Speed(pace, how)
+            for key, of in groups.items()
+            if (pace := _pace(of[0], tokens_per_second)) is not None
+        }
     else:
         speeds = _results(grid, directory, place.type)
         speeds |= _measure(
@@ -185,21 +194,23 @@ def forecast(
     )
 
 
-def _pace(cell: Work, tokens_per_second: float) -> float:
+def _pace(cell: Work, tokens_per_second: float) -> float | None:
     """Seconds for each unit of cost where so many tokens are trained on in a second."""
-    if not isinstance(cell, Cell):
+    if isinstance(cell, ExtensionCell):
         return 1 / (3 * tokens_per_second)  # the unit is a token read; a step reads three times
+    if not isinstance(cell, Cell | ScrollsCell):
+        return None  # it trains nothing
+    length = cell.settings.length if isinstance(cell, ScrollsCell) else cell.task.max_length - 1
     s = cell.settings
-    tokens = s.steps * s.batch * s.accumulate * (cell.task.max_length - 1)
-    return tokens / tokens_per_second / cell.training_cost
+    return s.steps * s.batch * s.accumulate * length / tokens_per_second / cell.training_cost
 
 
 def _results(grid: Sequence[Work], directory: Path, device: str) -> dict[tuple[str, str], Speed]:
     """By finished cells in the folder that ran on such a machine as this."""
     paces: dict[tuple[str, str], list[float]] = {}
     for cell in grid:
-        path = cells.result_file(cell, directory)
-        if not path.exists() or cells.damage(cell, directory):
+        path = work.result_file(cell, directory)
+        if not path.exists() or work.damage(cell, directory):
             continue
         result = read_object(path, ("seconds", "machine"))
         ran = result["machine"].get("processor"), result["machine"].get("device")
@@ -326,9 +337,13 @@ def _steps(cell: Cell, device: torch.device, until: float) -> tuple[float, float
 def _timed(stepper: Stepper, step: int, device: torch.device) -> float:
     began = time.perf_counter()
     stepper.take(step)
+    _synchronise(device)
+    return time.perf_counter() - began
+
+
+def _synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - began
 
 
 @contextmanager
@@ -349,8 +364,6 @@ def _kept(model: nn.Module) -> Iterator[dict[int, int]]:
 
 def _of_extension(cell: ExtensionCell, directory: Path, device: torch.device) -> Speed:
     """By a step of training the base."""
-    from milepost.study.extend import Data, fresh_base, loss_of
-
     s = cell.settings
     assert s.length is not None
     model = fresh_base(s, cell.seed).to(device)
@@ -361,6 +374,7 @@ def _of_extension(cell: ExtensionCell, directory: Path, device: torch.device) ->
         began = time.perf_counter()
         loss, _parts = loss_of(model, windows, prompts)
         torch.autograd.backward(loss)
+        _synchronise(device)
         took.append(time.perf_counter() - began)
     tokens = (len(windows) + len(prompts)) * s.length
     return Speed(min(took[1:]) / (3 * tokens), "measured, a step of the base")
@@ -383,8 +397,6 @@ def _parameters(cell: Work) -> int | None:
         if isinstance(cell, Cell):
             model = build_model(cell.settings, cell.task)
         elif isinstance(cell, ExtensionCell) and cell.settings.checkpoint is None:
-            from milepost.study.extend import fresh_base
-
             model = fresh_base(cell.settings, cell.seed)
         else:
             return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
-    from milepost.study.cell import Work
+    from milepost.study.work import Work
 
 
 class AnyStudy(Protocol):

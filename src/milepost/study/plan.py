@@ -16,11 +16,11 @@ from pathlib import Path
 
 from milepost.errors import UsageError
 from milepost.files import read_object, write_text
-from milepost.study import cell as cells
-from milepost.study.cell import Work
+from milepost.study import work
 from milepost.study.costs.cell import CostCell
 from milepost.study.kinds import AnyStudy
 from milepost.study.study import FAILURE
+from milepost.study.work import Work
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def plan(grid: Sequence[Work], directory: Path, *, retry: bool = False) -> Plan:
         directory: where results are, and go; it need not exist.
         retry: try what failed before once more.
     """
-    damaged = {cell.hash: why for cell in grid if (why := cells.damage(cell, directory))}
+    damaged = {cell.hash: why for cell in grid if (why := work.damage(cell, directory))}
     # by hash: two places of a grid may be the same run, which is done once
     missing = {
         cell.hash: cell
         for cell in grid
-        if cell.hash in damaged or not cells.result_file(cell, directory).exists()
+        if cell.hash in damaged or not work.result_file(cell, directory).exists()
     }
     elsewhere = dict(_elsewhere(missing.values(), directory))
     failed = {
@@ -105,7 +105,7 @@ def _order(cell: Work) -> tuple[int, bool, float]:
 
 def _failure(cell: Work, directory: Path) -> str | None:
     """The last line of why the cell failed, if it did."""
-    path = cells.failure_file(cell, directory)
+    path = work.failure_file(cell, directory)
     if not path.exists():
         return None
     try:

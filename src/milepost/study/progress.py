@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from milepost.study.cell import Report, Work
+from milepost.study.work import Report, Work
 
 
 @dataclass

@@ -20,14 +20,14 @@ from pathlib import Path
 from milepost import __version__
 from milepost.errors import UsageError
 from milepost.files import read_json, write_json
-from milepost.study import cell as cells
-from milepost.study.cell import Work
+from milepost.study import work
 from milepost.study.executors import Executor
 from milepost.study.executors.local import Local
 from milepost.study.kinds import AnyStudy
 from milepost.study.plan import grid_of, last_line, plan
 from milepost.study.progress import Progress, Running
 from milepost.study.study import DECLARATION, read_declaration
+from milepost.study.work import Work
 from milepost.training.rundir import locked
 
 Watch = Callable[[Progress, str | None], None]
@@ -144,12 +144,12 @@ def _ready(progress: Progress, directory: Path, watch: Watch) -> list[Work]:
             (progress.failed if needed in failed else progress.stopped).append(cell)
             if needed in failed:
                 reason = f"it needs {cell.needs.label}, which failed"
-                cells.write_failure(cell, directory, reason)
+                work.write_failure(cell, directory, reason)
                 watch(progress, f"{cell.label}: failed, {reason}")
         elif len(ready) < places:
             progress.queued.remove(cell)
             ready.append(cell)
-            for file in (cells.failure_file, cells.result_file):
+            for file in (work.failure_file, work.result_file):
                 file(cell, directory).unlink(missing_ok=True)  # the result is a damaged one
     return ready
 
@@ -157,22 +157,22 @@ def _ready(progress: Progress, directory: Path, watch: Watch) -> list[Work]:
 def _conclude(running: Running, progress: Progress, directory: Path, keep_runs: bool) -> str:
     """Count a cell that has ended; a line of news about it."""
     cell = running.cell
-    if cells.result_file(cell, directory).exists():
+    if work.result_file(cell, directory).exists():
         progress.finished += 1
         progress.paces.append(running.seconds / (cell.cost * (1 - running.report.resumed_at)))
-        cells.failure_file(cell, directory).unlink(missing_ok=True)
+        work.failure_file(cell, directory).unlink(missing_ok=True)
         if not keep_runs:
-            shutil.rmtree(cells.run_folder(cell, directory), ignore_errors=True)
-            cells.log_file(cell, directory).unlink(missing_ok=True)
+            shutil.rmtree(work.run_folder(cell, directory), ignore_errors=True)
+            work.log_file(cell, directory).unlink(missing_ok=True)
         return f"{cell.label}: finished in {running.seconds:.0f} s"
-    if not cells.failure_file(cell, directory).exists():
+    if not work.failure_file(cell, directory).exists():
         died = running.death()
         if died is None:
             progress.stopped.append(cell)
             return f"{cell.label}: stopped; the same command goes on with it"
-        cells.write_failure(cell, directory, died)
+        work.write_failure(cell, directory, died)
     progress.failed.append(cell)
-    reason = last_line(read_json(cells.failure_file(cell, directory))["reason"])
+    reason = last_line(read_json(work.failure_file(cell, directory))["reason"])
     return f"{cell.label}: failed, {reason}"
 
 

@@ -188,8 +188,10 @@ class Claim:
         columns: where to look, as "table/column"; all columns of a table as "table".
         better: rows each of which is said to be better than all of `worse`.
         worse: than these.
+        no_worse: instead, to be no worse than any of them.
         within: instead, `better` rows are said to reach this number, in the table's unit.
-        same: instead, the two are said not to differ.
+        same: instead, the two are said to be alike: to differ by this share of the smaller number
+            at most, if at all. It is what the paper's own figures of them ask for.
         why_not: why it cannot be tested here.
     """
 
@@ -198,8 +200,9 @@ class Claim:
     columns: tuple[str, ...] = ()
     better: tuple[str, ...] = ()
     worse: tuple[str, ...] = ()
+    no_worse: bool = False
     within: float | None = None
-    same: bool = False
+    same: float = 0.0
     why_not: str = ""
 
 
@@ -217,6 +220,7 @@ class Picture:
         metric: of what it found.
         x: the label of the horizontal axis.
         y: the label of the vertical axis.
+        rows: which are drawn; all if there are none.
     """
 
     kind: Literal["curve", "positions", "heat", "example", "history"]
@@ -226,6 +230,7 @@ class Picture:
     metric: str = ""
     x: str = ""
     y: str = ""
+    rows: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -332,8 +337,17 @@ class Study:
 
 
 def read_declaration(directory: Path) -> dict[str, Any]:
-    """What study.json in the folder says: the study, its scale, and the cells of its grid."""
+    """What study.json in the folder says: the study, its scale, and the cells of its grid.
+
+    Raises:
+        UsageError: there is none, or it is damaged.
+    """
     path = directory / DECLARATION
+    if not path.exists():
+        raise UsageError(
+            f"{directory} holds no study: expected {DECLARATION} in it, as `milepost study NAME "
+            f"--out {directory}` writes"
+        )
     declared = read_object(path, _DECLARED)
     whole = _typed(declared, _DECLARED) and all(
         isinstance(cell, dict) and _typed(cell, _PLANNED) for cell in declared["cells"]

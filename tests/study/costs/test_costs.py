@@ -10,7 +10,7 @@ from milepost import encoding, studies
 from milepost.errors import UsageError
 from milepost.model import Config
 from milepost.report import costs as report
-from milepost.study import cell as cells
+from milepost.study import work
 from milepost.study.costs import cell as cost_cell
 from milepost.study.costs.cell import paired, said_of
 from milepost.study.costs.count import count
@@ -25,7 +25,7 @@ TINY = replace(STUDY, counted=MODEL, counted_length=8, scales={"mini": SIZES})
 
 def run_alone(cell, directory, stop=lambda: False):
     cell.run(directory, report=lambda _: None, stop=stop)
-    path = cells.result_file(cell, directory)
+    path = work.result_file(cell, directory)
     return json.loads(path.read_text()) if path.exists() else None
 
 

@@ -13,6 +13,7 @@ import pytest
 from milepost import studies
 from milepost.errors import UsageError
 from milepost.study import cell as cells
+from milepost.study import work
 from milepost.study.cell import Cell
 from milepost.study.executors import slurm
 from milepost.study.executors.slurm import Slurm
@@ -62,7 +63,7 @@ def cell(encoding="rope"):
 
 
 def result(directory, one):
-    return json.loads(cells.result_file(one, directory).read_text())
+    return json.loads(work.result_file(one, directory).read_text())
 
 
 def test_an_array_of_jobs_leaves_what_the_pool_leaves(tiny, tmp_path, cluster):
@@ -91,7 +92,7 @@ def test_an_array_of_jobs_leaves_what_the_pool_leaves(tiny, tmp_path, cluster):
 
 def test_a_job_that_is_told_to_stop_goes_on_from_its_checkpoint(tiny, tmp_path, cluster):
     tiny["flip-flop/mini"]["training"] |= {"steps": 200, "evaluate_every": 0}
-    metrics = cells.run_folder(cell(), tmp_path) / "metrics.jsonl"
+    metrics = work.run_folder(cell(), tmp_path) / "metrics.jsonl"
     told, seen = [], []
 
     def tell_it(progress, news):
@@ -127,12 +128,20 @@ def test_a_job_that_was_cancelled_is_submitted_anew(submitted, tmp_path):
     assert not list((tmp_path / "slurm").glob("*.json"))
 
 
+def test_a_cell_that_failed_while_nobody_waited_is_submitted_anew(submitted, tmp_path):
+    (submitted / "state").write_text("COMPLETED")
+    assert len(Slurm().begin(tmp_path, [cell()])) == 1
+    work.write_failure(cell(), tmp_path, "no room")
+    assert Slurm().begin(tmp_path, [cell()]) == []
+    assert not list((tmp_path / "slurm").glob("*.json"))
+
+
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_job_that_the_cluster_ended_has_failed(submitted, tmp_path, detached):
     (submitted / "state").write_text("OUT_OF_MEMORY")
     progress = run_it(tmp_path, detached=detached)
     assert progress.failed == [cell()]
-    reason = json.loads(cells.failure_file(cell(), tmp_path).read_text())["reason"]
+    reason = json.loads(work.failure_file(cell(), tmp_path).read_text())["reason"]
     assert reason == "job 100 ended as OUT_OF_MEMORY without a result"
 
 

@@ -11,7 +11,7 @@ from milepost import studies, tasks
 from milepost.errors import UsageError
 from milepost.report import harness as report
 from milepost.report.write import show_and_write
-from milepost.study import cell as cells
+from milepost.study import work
 from milepost.study.harness.cell import scores_of
 from milepost.study.run import _declare as declare
 from milepost.training import checkpoint, rundir
@@ -70,8 +70,8 @@ def test_every_model_is_scored_as_milepost_eval_scores_it(models, tmp_path, caps
     declare(study, tmp_path, "paper", grid)
     for cell in grid:
         cell.run(tmp_path, report=lambda news: None, stop=lambda: False, device="cpu")
-        assert cells.damage(cell, tmp_path) is None
-    found = json.loads(cells.result_file(grid[1], tmp_path).read_text())["probes"]["lm-eval"]
+        assert work.damage(cell, tmp_path) is None
+    found = json.loads(work.result_file(grid[1], tmp_path).read_text())["probes"]["lm-eval"]
     manager = evaluation.task_manager(TASKS.split(","), EXAMPLE)
     model, tokenizer = convert.load(models / "rope here", device="cpu")
     theirs = evaluation.evaluate(model, tokenizer, TASKS.split(","), manager=manager, limit=6)
@@ -83,7 +83,8 @@ def test_every_model_is_scored_as_milepost_eval_scores_it(models, tmp_path, caps
 
     read_back = report.load(tmp_path)
     score, error = (100 * found["stdlib_module"][name] for name in ("score", "error"))
-    assert report.scored(read_back)["rope here"]["stdlib_module"] == f"{score:.2f} ± {error:.2f}"
+    shown = ("rope here", "stdlib_module", f"{score:.2f} ± {error:.2f}")
+    assert shown in report.scored(read_back).rows
     console = Console(width=200, record=True)
     for renderable in report.terminal(read_back, console):
         console.print(renderable)

@@ -68,7 +68,7 @@ def test_gates_that_are_all_alike_go_with_nothing() -> None:
     assert head["share"]["bit"] == pytest.approx(pairs["bit"] / pairs["all"])
 
 
-@pytest.mark.parametrize("encoding", ["cope", "cope-alibi", "cope+rope", "fox"])
+@pytest.mark.parametrize("encoding", ["cope", "cope-alibi", "cope+rope", "cope+alibi", "fox"])
 def test_the_statistics_are_those_over_all_pairs(encoding: str) -> None:
     model = make(encoding, layers=2, key_heads=1)
     with torch.no_grad():

@@ -15,7 +15,9 @@ from milepost.report.write import show_and_write
 from milepost.scrolls.examples import read
 from milepost.scrolls.metrics import score
 from milepost.scrolls.prompts import Prompts, written
-from milepost.study import cell as cells
+from milepost.study import work
+from milepost.study.forecast import forecast
+from milepost.study.plan import plan
 from milepost.study.run import _declare as declare
 from milepost.study.scrolls.cell import ScrollsCell, StartCell, start_folder
 from milepost.tasks.text import decode, encode
@@ -78,7 +80,7 @@ def run(cell, directory, stop=lambda: False):
 
 
 def result_of(cell, directory):
-    return json.loads(cells.result_file(cell, directory).read_text())
+    return json.loads(work.result_file(cell, directory).read_text())
 
 
 def test_end_to_end(data, tiny, tmp_path, capsys):
@@ -94,8 +96,8 @@ def test_end_to_end(data, tiny, tmp_path, capsys):
         assert not isinstance(cell, StartCell) or not cell.ready(tmp_path)
         reports = run(cell, tmp_path)
         assert [one.share for one in reports] == sorted(one.share for one in reports)
-        assert cells.damage(cell, tmp_path) is None
-        assert cells.result_file(cell, tmp_path).exists()
+        assert work.damage(cell, tmp_path) is None
+        assert work.result_file(cell, tmp_path).exists()
 
     quality = next(cell for cell in grid if (cell.arm, cell.encoding) == ("quality", "tape"))
     found = result_of(quality, tmp_path)
@@ -158,12 +160,41 @@ def test_a_cell_that_was_stopped_goes_on_from_its_checkpoint(data, tiny, tmp_pat
     run(quality, whole)
     asked = iter([False] * 3 + [True] * 9)
     run(quality, cut, stop=lambda: next(asked))
-    assert not cells.result_file(quality, cut).exists()
+    assert not work.result_file(quality, cut).exists()
     reports = run(quality, cut)
     assert reports[0].resumed_at > 0
     one, other = (result_of(quality, folder) for folder in (whole, cut))
     assert one["answers"] == other["answers"]
-    assert one["losses"][-1] == other["losses"][-1]
+    assert one["losses"] == other["losses"]
+    assert len(one["losses"]) == 6
+
+
+def test_a_model_that_cannot_be_kept_has_no_result(data, tiny, tmp_path, monkeypatch):
+    start = study_of(data).cells("mini", ["rope"], 1)[0]
+
+    def full(*paths):
+        raise OSError("no space")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("shutil.copytree", full)
+        with pytest.raises(OSError, match="no space"):
+            run(start, tmp_path)
+    assert not work.result_file(start, tmp_path).exists()
+    assert not start.ready(tmp_path)
+    run(start, tmp_path)
+    assert start.ready(tmp_path)
+
+
+def test_a_speed_in_tokens_foretells_the_training_of_a_task(data, tiny, tmp_path):
+    grid = study_of(data).cells("mini", ["rope"], 1)
+    found = forecast(
+        grid, plan(grid, tmp_path), tmp_path, places=1, threads=1, device="cpu", tokens_per_second=8
+    )
+    of_task = next(entry for entry in found.entries if entry.arm == "quality")
+    (cell,) = of_task.cells
+    s = cell.settings
+    tokens = s.steps * s.batch * s.accumulate * s.length
+    assert of_task.speed.pace * cell.training_cost == pytest.approx(tokens / 8)
 
 
 def test_runs_of_ones_own_can_be_where_it_starts(data, tiny, tmp_path):

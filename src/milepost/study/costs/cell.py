@@ -8,8 +8,6 @@ something; seconds are kept as what they are, those of one machine on one day.
 from __future__ import annotations
 
 import gc
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -27,10 +25,10 @@ from milepost.encoding import Encoding
 from milepost.files import write_json
 from milepost.model import Block, Config, Decoder
 from milepost.ops import dispatch
-from milepost.study.cell import Report, result_file
 from milepost.study.costs.count import count
 from milepost.study.costs.study import ARM, MEASURED, PARTS, Sizes
 from milepost.study.study import Row
+from milepost.study.work import Report, made, result_file
 from milepost.training.device import choose, randomness_of
 from milepost.training.settings import digest
 
@@ -125,17 +123,7 @@ class CostCell:
                 "measured": measured,
                 "kernels": kernels_of(ours, place),
                 "seconds": round(time.monotonic() - began, 1),
-                "versions": {**machine.versions(), "commit": machine.commit()},
-                "machine": {
-                    "system": platform.system(),
-                    "processor": machine.processor(),
-                    "kernels": machine.kernels(),
-                    "cores": os.cpu_count(),
-                    "threads": torch.get_num_threads(),
-                    "device": torch.cuda.get_device_name(place)
-                    if place.type == "cuda"
-                    else place.type,
-                },
+                **made(name_of(place)),
             },
         )
 
@@ -166,6 +154,11 @@ def kernels_of(model: Decoder, device: torch.device) -> str:
     there = device.type != "cpu" or machine.kernels() is not None
     ops = {cast(Encoding, encoding).op_name for encoding in model.encodings}
     return fused if there and all(fused in dispatch.backends(op) for op in ops) else "reference"
+
+
+def name_of(device: torch.device) -> str:
+    """A GPU's name; "cpu"."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def attention(model: Decoder, tokens: Tensor) -> Call:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from milepost.study.cell import Work
 from milepost.study.progress import Running
+from milepost.study.work import Work
 
 
 class Executor(Protocol):

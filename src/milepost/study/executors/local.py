@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 
 from milepost.errors import UsageError
-from milepost.study import cell as cells
-from milepost.study.cell import Work
+from milepost.study import work
+from milepost.study.process import live
 from milepost.study.progress import Running
+from milepost.study.work import Work
 from milepost.training.device import choose
 
 TICK_SECONDS = 0.25
@@ -130,9 +131,9 @@ def start(cell: Work, directory: Path, threads: int, device: str | None) -> Chil
     context = multiprocessing.get_context("forkserver")  # imports once, not for every cell
     context.set_forkserver_preload([type(cell).__module__])
     process = context.Process(
-        target=cells.work, args=(cell, directory, threads, device, sender), daemon=True
+        target=live, args=(cell, directory, threads, device, sender), daemon=True
     )
-    # The child inherits the mask, and ignores Ctrl-C before anything else in `work`. The tracker
+    # The child inherits the mask, and ignores Ctrl-C before anything else in `live`. The tracker
     # that a first start begins would lift the mask again.
     signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
     try:
@@ -142,7 +143,7 @@ def start(cell: Work, directory: Path, threads: int, device: str | None) -> Chil
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_THE_PARENT)
     sender.close()
-    log = cells.log_file(cell, directory)
+    log = work.log_file(cell, directory)
     return Child(cell, time.monotonic(), process, receiver, log)
 
 

@@ -25,10 +25,10 @@ from typing import Any
 
 from milepost.errors import UsageError
 from milepost.files import read_object, write_json
-from milepost.study import cell as cells
-from milepost.study.cell import Report, Work
+from milepost.study import work
 from milepost.study.executors import local
 from milepost.study.progress import Running
+from milepost.study.work import Report, Work
 
 POLL_SECONDS = 1.0
 REPORT_SECONDS = 5.0
@@ -149,7 +149,10 @@ class Slurm:
         return [one for one in submitted if one is not None]
 
     def _found(self, cell: Work) -> Submitted | None:
-        """The job of the cell, unless there is none or it was taken back."""
+        """The job of the cell, unless there is none, it was taken back, or its failure is known.
+
+        A cell whose failure is known is among those to do only because it is tried once more.
+        """
         path = self.folder / f"{cell.hash}.json"
         if not path.exists():
             return None
@@ -159,7 +162,8 @@ class Slurm:
             return None
         kind = _submitit().core.plugins.get_executors()[self.cluster].job_class
         found = self._submitted(cell, kind(folder=self.folder, job_id=name))
-        if found.ended and found.cancelled:
+        known = work.failure_file(cell, self.directory).exists()
+        if found.ended and (found.cancelled or known):
             found.close()
             return None
         return found
@@ -217,7 +221,7 @@ class Job:
 
     def __call__(self) -> None:
         """Run the cell to its end."""
-        if cells.result_file(self.cell, self.directory).exists():
+        if work.result_file(self.cell, self.directory).exists():
             return  # it was queued again just after its end
         child = local.start(self.cell, self.directory, local.usable_cores(), self.device)
         self.child = child
@@ -231,12 +235,12 @@ class Job:
         child.listen()
         self.tell(child.report, began)
         child.close()
-        if cells.result_file(self.cell, self.directory).exists():
+        if work.result_file(self.cell, self.directory).exists():
             return
-        if cells.failure_file(self.cell, self.directory).exists():
+        if work.failure_file(self.cell, self.directory).exists():
             return
         if (reason := child.death()) is not None:
-            cells.write_failure(self.cell, self.directory, reason)
+            work.write_failure(self.cell, self.directory, reason)
             return
         time.sleep(GRACE_SECONDS)
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from milepost import machine
 from milepost.errors import UsageError
 from milepost.files import write_json
-from milepost.study.cell import Report, result_file
 from milepost.study.harness.study import ARM, PROBE
 from milepost.study.study import RESULT
+from milepost.study.work import Report, made, result_file
 from milepost.training.settings import digest
 
 PREFERRED = ("acc_norm", "acc", "exact_match")
@@ -113,19 +108,7 @@ class HarnessCell:
                 "probes": {PROBE: scores_of(found)},
                 "history": [],
                 "seconds": round(time.monotonic() - began, 1),
-                "versions": {
-                    **machine.versions(),
-                    "lm_eval": evaluation.harness().__version__,
-                    "commit": machine.commit(),
-                },
-                "machine": {
-                    "system": platform.system(),
-                    "processor": machine.processor(),
-                    "kernels": machine.kernels(),
-                    "cores": os.cpu_count(),
-                    "threads": torch.get_num_threads(),
-                    "device": model.device.type,
-                },
+                **made(model.device.type, lm_eval=evaluation.harness().__version__),
             },
         )
 

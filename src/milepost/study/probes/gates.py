@@ -2,8 +2,8 @@
 
 CoPE's gate g_ij says how much query i counts key j (Golovneva et al. 2024, arXiv 2405.18719, Eq. 3;
 its Figures 4 and 6 show heads that count paragraphs and sections). FoX has a gate for each token,
-whatever the query, and 1 − f_j says how much token j makes the model forget (arXiv 2503.02130,
-Eq. 4). With c_j = 1 where token j is of a class and 0 elsewhere, a head has
+whatever the query, and 1 − f_j says how much token j makes the model forget (arXiv 2503.02130).
+With c_j = 1 where token j is of a class and 0 elsewhere, a head has
 
     correlation   Pearson's r of g_ij and c_j, which for two classes is the point-biserial one
     mean          of g_ij where c_j = 1
@@ -85,7 +85,7 @@ def counting(layer: Layer) -> tuple[Tensor, Tensor] | None:
     """Gates (H, S, S) and which pairs there are, or (H, 1, S) of tokens; None without gates."""
     gates = layer.gates
     if gates is not None:
-        return gates, layer.seen
+        return gates, layer.visible  # what a bias hides is counted all the same
     forget = layer.forget_gates
     if forget is None:
         return None

@@ -8,17 +8,14 @@ written again.
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from milepost import machine
 from milepost.errors import UsageError
 from milepost.evaluate import load_run
 from milepost.files import write_json
@@ -27,9 +24,10 @@ from milepost.scrolls.examples import TRAIN, VALIDATION, read
 from milepost.scrolls.kinds import kind_of
 from milepost.scrolls.metrics import score
 from milepost.scrolls.prompts import Prompts, Questions, written
-from milepost.study.cell import CHECKPOINT_SECONDS, Cell, Report, result_file, run_folder
+from milepost.study.cell import Cell, resumable
 from milepost.study.scrolls.study import PROBE, START, FineTuning
 from milepost.study.study import RESULT, Row
+from milepost.study.work import CHECKPOINT_SECONDS, Report, made, result_file, run_folder
 from milepost.tasks.task import Task
 from milepost.tasks.text import Text
 from milepost.tasks.text import encode as bytes_of
@@ -66,23 +64,14 @@ class StartCell(Cell):
         """Whether the model is there."""
         return (start_folder(self, directory) / rundir.CHECKPOINT).exists()
 
-    def run(
-        self,
-        directory: Path,
-        *,
-        report: Callable[[Report], None],
-        stop: Callable[[], bool],
-        device: str | None = None,
-    ) -> None:
-        """Train, write the result, and keep the model."""
-        super().run(directory, report=report, stop=stop, device=device)
-        if result_file(self, directory).exists():
-            kept = start_folder(self, directory)
-            partial = kept.with_name(f".{kept.name}")
-            shutil.rmtree(partial, ignore_errors=True)
-            shutil.copytree(run_folder(self, directory), partial)
-            shutil.rmtree(kept, ignore_errors=True)
-            os.replace(partial, kept)
+    def keep(self, directory: Path) -> None:
+        """Put the model where the tasks' cells find it, before the result says that it is there."""
+        kept = start_folder(self, directory)
+        partial = kept.with_name(f".{kept.name}")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(run_folder(self, directory), partial)
+        shutil.rmtree(kept, ignore_errors=True)
+        os.replace(partial, kept)
 
 
 def start_folder(cell: StartCell, directory: Path) -> Path:
@@ -223,15 +212,7 @@ class ScrollsCell:
                 "losses": history,
                 "examples": len(examples),
                 "seconds": round(time.monotonic() - began, 1),
-                "versions": {**machine.versions(), "commit": machine.commit()},
-                "machine": {
-                    "system": platform.system(),
-                    "processor": machine.processor(),
-                    "kernels": machine.kernels(),
-                    "cores": os.cpu_count(),
-                    "threads": torch.get_num_threads(),
-                    "device": next(model.parameters()).device.type,
-                },
+                **made(next(model.parameters()).device.type),
             },
         )
 
@@ -280,13 +261,15 @@ class ScrollsCell:
     ) -> list[dict[str, float]] | None:
         """Train on the task; some of the losses, or None if it was stopped."""
         device = next(model.parameters()).device
-        path = run_folder(self, directory) / rundir.CHECKPOINT
+        folder = run_folder(self, directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        path, losses = folder / rundir.CHECKPOINT, folder / rundir.METRICS
         stepper, counters = Stepper(settings, task, model, device), Counters()
-        with randomness_of(self.seed, device):
-            if path.exists():
+        with randomness_of(self.seed, device), ExitStack() as stack:
+            if resumable(folder):
                 counters = checkpoint.resume(path, settings, model, stepper.optimizer, device)
+            metrics = stack.enter_context(closing(rundir.Metrics(losses, counters.step)))
             resumed_at, saved = share * counters.step / settings.steps, time.monotonic()
-            losses = []
             model.train()
             while counters.step < settings.steps:
                 taken = stepper.take(counters.step)
@@ -297,15 +280,16 @@ class ScrollsCell:
                     )
                 counters.step += 1
                 if counters.step % max(1, settings.steps // HISTORY) == 0:
-                    losses.append({"step": counters.step, "loss": round(taken.loss, 5)})
+                    metrics.append({"step": counters.step, "loss": round(taken.loss, 5)})
                 doing = f"step {counters.step} of {settings.steps}, loss {taken.loss:.3f}"
                 report(Report(share * counters.step / settings.steps, doing, resumed_at))
                 if stop() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    metrics.sync()
                     checkpoint.save(path, settings, model, stepper.optimizer, counters, device)
                     saved = time.monotonic()
                     if stop():
                         return None
-        return losses
+        return rundir.read_metrics(folder)
 
 
 def tokens_of(task: Task) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str]]:
