@@ -9,7 +9,8 @@ import errno
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -111,3 +112,12 @@ def read_object(path: Path, names: Iterable[str]) -> dict[str, Any]:
             "delete it and make it again"
         )
     return value
+
+
+def digest(values: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that stand for plain values, whatever the order of their keys.
+
+    Files are named after what decides their content.
+    """
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode()).hexdigest()[:16]

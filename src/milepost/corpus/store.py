@@ -7,20 +7,18 @@ memory, and nothing is written. Everything here can be deleted: it is made again
 The folder is $MILEPOST_CACHE, or else `milepost` in $XDG_CACHE_HOME or in ~/.cache.
 """
 
-import json
 import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from milepost.corpus.splits import SPLITS
-from milepost.files import PARTIAL, cannot_write, force_to_disk, write_json
+from milepost.files import PARTIAL, cannot_write, digest, force_to_disk, write_json
 
 SMALL = 2**24
 """A corpus of so many bytes stays in memory."""
@@ -34,12 +32,6 @@ def folder() -> Path:
     if given := os.environ.get("MILEPOST_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "milepost"
-
-
-def digest(identity: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that stand for it."""
-    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return sha256(canonical.encode()).hexdigest()[:16]
 
 
 def mapped(

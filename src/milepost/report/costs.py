@@ -19,7 +19,8 @@ from milepost.report import costs_plots, grid, html
 from milepost.report.costs_results import Found, Spread, counted_ratio
 from milepost.report.grid import Grid
 from milepost.report.verdicts import Judged, untestable, verdict
-from milepost.study.costs.study import PARTS, Claim, Figures
+from milepost.study.costs.study import PARTS, Claim
+from milepost.study.figures import Figures
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

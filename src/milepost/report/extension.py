@@ -24,7 +24,8 @@ from milepost.report import extension_plots, grid, html
 from milepost.report.extension_results import Extended, found_keys, nats, perplexity
 from milepost.report.grid import Grid
 from milepost.report.verdicts import Judged, counted, untestable, verdict
-from milepost.study.extension.study import Claim, Figures
+from milepost.study.extension.study import Claim
+from milepost.study.figures import Figures
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -25,7 +25,8 @@ Where we differ, or the paper leaves room:
   `lora` and for `tape`, as long as prompts had one length. Another row may do better with its own.
 """
 
-from milepost.study.extension.study import Claim, Extension, Figures, Row, Settings
+from milepost.study.extension.study import Claim, Extension, Row, Settings
+from milepost.study.figures import Figures
 
 MINI = Settings(
     corpus="python-prose",

@@ -29,7 +29,8 @@ Where we differ:
 from importlib.util import find_spec
 from pkgutil import iter_modules
 
-from milepost.study.costs.study import Claim, CostStudy, Figures, Sizes
+from milepost.study.costs.study import Claim, CostStudy, Sizes
+from milepost.study.figures import Figures
 from milepost.study.study import Row
 
 LLAMA = {"mlp": "swiglu", "norm": "rms", "tied": False, "bias": False}

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 from milepost import tasks
 from milepost.errors import UsageError, unknown
 from milepost.evaluate import evaluate, load_run
-from milepost.files import write_json
+from milepost.files import digest, write_json
 from milepost.model import Decoder
 from milepost.study import probes
 from milepost.study.study import RESULT, Arm, Row
@@ -26,7 +26,7 @@ from milepost.tasks.task import Task
 from milepost.training import recipes, rundir
 from milepost.training.loop import train
 from milepost.training.session import Progress
-from milepost.training.settings import Settings, digest
+from milepost.training.settings import Settings
 
 
 @dataclass(frozen=True)

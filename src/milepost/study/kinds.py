@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from milepost.errors import UsageError
+
 if TYPE_CHECKING:
     from milepost.study.work import Work
 
@@ -68,3 +70,14 @@ class AnyStudy(Protocol):
 
     def cell(self, scale: str, arm: str, encoding: str, seed: int) -> Work | None:
         """The cell there, or None where there is none any more."""
+
+
+def check_grid(study: AnyStudy, encodings: Sequence[str], seeds: int) -> None:
+    """There is something to run, or a `UsageError`."""
+    if seeds < 1:
+        raise UsageError(f"seeds must be at least 1, got {seeds}: three give a spread")
+    if not encodings:
+        raise UsageError(
+            f"encodings is empty: name at least one row, as in --encodings "
+            f"{','.join(study.encodings[:2])}"
+        )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from milepost.errors import UsageError
 from milepost.files import read_object
+from milepost.study.kinds import check_grid
 
 if TYPE_CHECKING:
     from milepost.study.cell import Cell
@@ -320,12 +321,7 @@ class Study:
         """Every run of the grid: all arms and rows of seed 0, then of seed 1, ..."""
         from milepost.study.cell import Cell
 
-        if seeds < 1:
-            raise UsageError(f"seeds must be at least 1, got {seeds}: three give a spread")
-        if not encodings:
-            raise UsageError(
-                "encodings is empty: name at least one, as in --encodings absolute,cope"
-            )
+        check_grid(self, encodings, seeds)
         rows = [self.row(name) for name in dict.fromkeys(encodings)]
         return [
             Cell.build(arm, scale, row, seed, self.overrides)

@@ -8,10 +8,10 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from hashlib import sha256
 from typing import Any, Literal, get_args, get_type_hints
 
 from milepost.errors import UsageError, unknown
+from milepost.files import digest
 
 # these of a model's settings follow from the task, or have fields of their own
 NOT_IN_MODEL = ("vocab_size", "encoding", "encoding_options")
@@ -153,12 +153,6 @@ class Settings:
         """One line for each setting in which `other` differs."""
         ours, theirs = asdict(self), asdict(other)
         return [f"{name} {ours[name]!r} ≠ {theirs[name]!r}" for name in _differing(ours, theirs)]
-
-
-def digest(values: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that stand for plain values, whatever the order of their keys."""
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return sha256(canonical.encode()).hexdigest()[:16]
 
 
 def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterable[str]:

@@ -8,6 +8,7 @@ import torch
 
 from milepost import encoding, studies
 from milepost.errors import UsageError
+from milepost.files import digest
 from milepost.model import Config
 from milepost.report import costs as report
 from milepost.study import work
@@ -15,7 +16,6 @@ from milepost.study.costs import cell as cost_cell
 from milepost.study.costs.cell import paired, said_of
 from milepost.study.costs.count import count
 from milepost.study.costs.study import BASE, MEASURED, PARTS, Sizes
-from milepost.training.settings import digest
 
 STUDY = studies.load("tape-table3")
 MODEL = {"vocab_size": 11, "dim": 16, "layers": 2, "heads": 2}

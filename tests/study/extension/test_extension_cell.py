@@ -18,7 +18,8 @@ from milepost.study.extension import run as running
 from milepost.study.extension.cell import ExtensionCell
 from milepost.study.extension.data import Data
 from milepost.study.extension.run import Schedule
-from milepost.study.extension.study import BASE, Figures
+from milepost.study.extension.study import BASE
+from milepost.study.figures import Figures
 from milepost.study.run import run
 from milepost.tasks import passkey
 

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 from milepost import machine
 from milepost.cache import LayerCache
 from milepost.encoding import Encoding
-from milepost.files import write_json
+from milepost.files import digest, write_json
 from milepost.model import Block, Config, Decoder
 from milepost.ops import dispatch
 from milepost.study.costs.count import count
@@ -30,7 +30,6 @@ from milepost.study.costs.study import ARM, MEASURED, PARTS, Sizes
 from milepost.study.study import Row
 from milepost.study.work import Report, made, result_file
 from milepost.training.device import choose, randomness_of
-from milepost.training.settings import digest
 
 WARM_CALLS = 2
 KERNELS = {"cpu": "native", "cuda": "triton"}

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from milepost.errors import UsageError, unknown
+from milepost.study.figures import Figures
+from milepost.study.kinds import check_grid
 from milepost.study.study import Row
 
 if TYPE_CHECKING:
@@ -95,16 +97,6 @@ class Sizes:
             valid, expected = number and isinstance(value, int), "a whole number above 0"
         if not valid:
             raise UsageError(f"setting {name!r} must be {expected}, got {value!r}: change it")
-
-
-@dataclass(frozen=True)
-class Figures:
-    """A table of the paper: its rows by name, a value or text for each column."""
-
-    title: str
-    source: str
-    columns: tuple[str, ...]
-    rows: Mapping[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -199,10 +191,7 @@ class CostStudy:
 
     def cells(self, scale: str, encodings: Sequence[str], seeds: int) -> list[CostCell]:
         """Every row once, RoPE's first, then every row again, ..."""
-        if seeds < 1:
-            raise UsageError(f"seeds must be at least 1, got {seeds}: one times each row once")
-        if not encodings:
-            raise UsageError(f"encodings is empty: name rows, of {', '.join(self.encodings)}")
+        check_grid(self, encodings, seeds)
         names = dict.fromkeys([BASE, *encodings])
         return [self._cell(scale, name, seed) for seed in range(seeds) for name in names]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from milepost.files import digest
 from milepost.study.extension.run import Run
 from milepost.study.extension.study import ARM, BASE, MEASURED, Row, Settings
 from milepost.study.work import Report
 from milepost.training.device import choose
-from milepost.training.settings import digest
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from milepost import corpus
 from milepost.errors import UsageError
-from milepost.files import write_whole
+from milepost.files import digest, write_whole
 from milepost.study.extension.study import Settings
 from milepost.tasks import passkey, text
 from milepost.tasks.task import keyed_generator
-from milepost.training.settings import digest
 
 PASSKEY_SEED = 0
 """All models are asked for the same keys."""

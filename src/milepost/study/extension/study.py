@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from milepost.errors import UsageError, unknown
+from milepost.study.figures import Figures
+from milepost.study.kinds import check_grid
 
 if TYPE_CHECKING:
     from milepost.study.extension.cell import ExtensionCell
@@ -171,16 +173,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """A table of the paper: rows by name, a value for each column."""
-
-    title: str
-    source: str
-    columns: tuple[str, ...]
-    rows: Mapping[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True)
 class Claim:
     """A statement of the paper that the measurements can bear out.
 
@@ -269,10 +261,7 @@ class Extension:
         """Every run of the grid: the base and all rows of seed 0, then of seed 1, ..."""
         from milepost.study.extension.cell import ExtensionCell
 
-        if seeds < 1:
-            raise UsageError(f"seeds must be at least 1, got {seeds}: three give a spread")
-        if not encodings:
-            raise UsageError(f"encodings is empty: name rows, of {', '.join(self.encodings)}")
+        check_grid(self, encodings, seeds)
         settings = self.settings(scale)
         rows = [self.row(name) for name in dict.fromkeys([BASE, *encodings])]
         return [

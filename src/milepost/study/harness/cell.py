@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from milepost.errors import UsageError
-from milepost.files import write_json
+from milepost.files import digest, write_json
 from milepost.study.harness.study import ARM, PROBE
 from milepost.study.study import RESULT
 from milepost.study.work import Report, made, result_file
-from milepost.training.settings import digest
 
 PREFERRED = ("acc_norm", "acc", "exact_match")
 """The first of these that a task has is its score, or else whatever it names first."""

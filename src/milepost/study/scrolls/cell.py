@@ -18,7 +18,7 @@ from typing import Any
 
 from milepost.errors import UsageError
 from milepost.evaluate import load_run
-from milepost.files import write_json
+from milepost.files import digest, write_json
 from milepost.model import Decoder
 from milepost.scrolls.examples import TRAIN, VALIDATION, read
 from milepost.scrolls.kinds import kind_of
@@ -34,7 +34,7 @@ from milepost.tasks.text import encode as bytes_of
 from milepost.training import checkpoint, rundir
 from milepost.training.checkpoint import Counters
 from milepost.training.device import randomness_of
-from milepost.training.settings import Settings, digest
+from milepost.training.settings import Settings
 from milepost.training.step import Stepper
 
 HISTORY = 20

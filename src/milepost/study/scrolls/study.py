@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from milepost.errors import UsageError, unknown
+from milepost.study.kinds import check_grid
 from milepost.study.study import Arm, Study, Values
 
 if TYPE_CHECKING:
@@ -124,10 +125,7 @@ class ScrollsStudy(Study):
         self, scale: str, encodings: Sequence[str], seeds: int
     ) -> list[StartCell | ScrollsCell]:
         """Every run of the grid: what is trained before, and each task that there are files of."""
-        if seeds < 1:
-            raise UsageError(f"seeds must be at least 1, got {seeds}: three give a spread")
-        if not encodings:
-            raise UsageError(f"encodings is empty: name rows, of {', '.join(self.encodings)}")
+        check_grid(self, encodings, seeds)
         settings = self.settings(scale)
         tasks = self.tasks(settings)
         arms = [START.name] * (not settings.starts) + tasks
