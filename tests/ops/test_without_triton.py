@@ -37,8 +37,10 @@ SETUP = """
         "relative": (torch.ones(3, 8),),
         "cope": (torch.ones(3, 8),),
         "cope_alibi": (-torch.ones(2),),
+        "cope_bias": (torch.ones(3, 8), torch.zeros(2, 3)),
         "cope_mlp": (torch.ones(5), torch.ones(5), torch.ones(5, 8)),
         "forgetting": (-torch.ones(1, 2, 4),),
+        "hard": (),
         "stick_breaking": (),
     }
     assert {f"{name}_attention" for name in EXTRA} == set(ops.__all__)
