@@ -311,6 +311,12 @@ def test_study_runs_then_shows(pool):
     assert pool.shown == [pool.given["directory"]] == [Path("runs/cope-table2-mini")]
 
 
+def test_a_rows_name_may_have_commas(pool):
+    rows = ["rope 128, 2/4", "cope-mlp", "absolute, hard attention", "fox"]
+    assert cli.main(["study", "cope-table7", "--encodings", ",".join(rows)]) == 0
+    assert pool.given["encodings"] == rows
+
+
 def test_study_refuses_to_be_one_of_many(monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert cli.main(["study", "cope-table2"]) == 2

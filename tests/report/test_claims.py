@@ -85,7 +85,9 @@ def test_what_was_not_measured_is_not_testable():
     told, why = verdict(one, columns=("text/T",), better=("cope",), worse=("rope",))
     assert (told, why) == ("not testable here", "two seeds of each of its rows are needed")
     told, why = verdict(one, columns=("sums",), better=("cope",), within=50.0)
-    assert (told, why) == ("not testable here", "cope was not measured")
+    assert (told, why) == ("not testable here", "two seeds of cope are needed")
+    told, why = verdict(one, columns=("text/T",), better=("cope",), within=50.0)
+    assert (told, why) == ("not testable here", "two seeds of cope are needed")
     assert verdict(one, why_not="it is of GPT-4") == ("not testable here", "it is of GPT-4")
 
 

@@ -117,3 +117,13 @@ def test_without_matplotlib_the_extra_is_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r'pip install "milepost\[plot\]"'):
         plots.draw(load(folder(ERRORS)))
+
+
+def test_a_drawing_of_its_own_has_whole_colours_on_white(folder):
+    svg = next(iter(plots.draw(load(folder(ERRORS)))["length"].values()))
+    assert "var(--" in svg
+    alone = plots.plain(svg)
+    assert "var(" not in alone
+    assert "currentColor" not in alone
+    assert 'style="background: #ffffff"' in alone
+    assert plots.SERIES[0] in alone

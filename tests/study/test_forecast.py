@@ -38,6 +38,21 @@ def test_a_given_speed_is_that_of_training(grid, tmp_path):
     assert found.seconds / 2 <= found.until_done < found.seconds
 
 
+@pytest.mark.parametrize("study", ["cope-table8", "tape-table6"])
+def test_a_given_speed_reads_no_corpus_and_learns_no_tokens(study, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a corpus was read")
+
+    monkeypatch.setattr("milepost.corpus.load", refuse)
+    monkeypatch.setattr("milepost.tasks.text.Text.tokenizer", property(refuse))
+    rows = studies.load(study).encodings[:1]
+    (entry,) = foretold(
+        grid_of(studies.load(study), "paper", rows, 1), tmp_path, tokens_per_second=1e5
+    ).entries
+    assert entry.seconds > 3600
+    assert entry.parameters > 10**8
+
+
 def test_an_extension_reads_as_many_tokens_as_it_costs(tmp_path):
     grid = grid_of(studies.load("tape-table2"), "mini", ["lora"], 1)
     found = foretold(grid, tmp_path, tokens_per_second=100.0)

@@ -124,11 +124,21 @@ def executor_of(arguments: Arguments, study: AnyStudy) -> Executor:
     return Local(1 if study.alone else arguments.jobs, arguments.device)
 
 
-def rows_of(arguments: Arguments) -> list[str] | None:
-    """The rows that were asked for."""
+def rows_of(arguments: Arguments, study: AnyStudy) -> list[str] | None:
+    """The rows that were asked for. A row's own name may have commas in it."""
     if arguments.encodings is None:
         return None
-    return [encoding.strip() for encoding in arguments.encodings.split(",")]
+    parts, rows = arguments.encodings.split(","), []
+    while parts:
+        named = [
+            count
+            for count in range(len(parts), 1, -1)
+            if ",".join(parts[:count]).strip() in study.encodings
+        ]
+        count = named[0] if named else 1
+        rows.append(",".join(parts[:count]).strip())
+        parts = parts[count:]
+    return rows
 
 
 def foretell(arguments: Arguments, study: AnyStudy, directory: Path, executor: Executor) -> int:
@@ -141,7 +151,7 @@ def foretell(arguments: Arguments, study: AnyStudy, directory: Path, executor: E
     from milepost.study.forecast import forecast
     from milepost.study.plan import grid_of, plan
 
-    grid = grid_of(study, arguments.scale, rows_of(arguments), arguments.seeds)
+    grid = grid_of(study, arguments.scale, rows_of(arguments, study), arguments.seeds)
     found = plan(grid, directory, retry=arguments.retry)
     places = executor.places(len(found.todo))
     if arguments.executor == "slurm":
@@ -186,7 +196,7 @@ def work(arguments: Arguments, study: AnyStudy, directory: Path, executor: Execu
                 study,
                 directory,
                 scale=arguments.scale,
-                encodings=rows_of(arguments),
+                encodings=rows_of(arguments, study),
                 seeds=arguments.seeds,
                 retry=arguments.retry,
                 executor=executor,

@@ -76,8 +76,8 @@ def _reaches(
     for table, column in columns:
         for row in claim.better:
             entry = results.entry(column, row)
-            if entry.mean is None:
-                return untestable(claim, f"{row} was not measured")
+            if len(entry.values) < 2 or entry.mean is None:
+                return untestable(claim, f"two seeds of {row} are needed")
             reached.append(entry.mean >= limit if table.unit.higher else entry.mean <= limit)
             values = mean_and_spread(entry.values, table.unit)
             shown.append(f"{row} {values} in {_where(table, column)}")

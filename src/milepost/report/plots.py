@@ -360,6 +360,12 @@ def svg_text(figure: Any) -> str:
     return text.getvalue()
 
 
+def plain(svg: str) -> str:
+    """A themed drawing as a file of its own: whole colours, which any program reads, on white."""
+    svg = re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", svg).replace("currentColor", "#1c1f23")
+    return svg.replace("<svg ", '<svg style="background: #ffffff" ', 1)
+
+
 def themed(svg: str, name: str) -> str:
     """The bare `<svg>` element: themed colours, no metadata, ids that stay unique on one page."""
     svg = svg[svg.index("<svg") :]

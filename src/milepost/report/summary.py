@@ -19,6 +19,7 @@ from milepost.errors import UsageError
 from milepost.files import write_text
 from milepost.report.folder import Folder
 from milepost.report.grid import escape
+from milepost.report.plots import plain
 from milepost.report.write import Kind, kind_of
 from milepost.study.study import DECLARATION, read_declaration
 
@@ -72,7 +73,7 @@ def write(folder: Path, page: Path) -> None:
             if name.startswith(IN_THE_TABLES):
                 continue
             path = images / f"{entry.directory.name}-{name}.svg"
-            write_text(path, svg)
+            write_text(path, plain(svg))
             kept.add(path)
             pictures.setdefault(entry.name, []).append(os.path.relpath(path, page.parent))
     for path in images.glob("*.svg"):

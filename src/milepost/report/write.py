@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from milepost import studies
 from milepost.files import write_text
+from milepost.report.plots import plain
 from milepost.study.study import read_declaration
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def show_and_write(directory: Path) -> None:
     write_text(directory / "table.md", kind.markdown(found))
     drawn = kind.draw(found)
     for name, svg in drawn.items():
-        write_text(directory / "plots" / f"{name}.svg", svg)
+        write_text(directory / "plots" / f"{name}.svg", plain(svg))
     write_text(directory / "report.html", kind.page(found, drawn))
     console.print()
     console.print(f"report: {directory / 'report.html'}", soft_wrap=True, markup=False)

@@ -103,6 +103,8 @@ class Text(Task):
     @property
     def vocab_size(self) -> int:
         """The number of token ids."""
+        if isinstance(self.tokens, int):
+            return self.tokens  # known before it is learned, which reads the whole corpus
         return 256 if self.tokens == "bytes" else int(self.tokenizer.get_vocab_size())
 
     @property
