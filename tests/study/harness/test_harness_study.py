@@ -13,6 +13,7 @@ from milepost.report import harness as report
 from milepost.report.write import show_and_write
 from milepost.study import work
 from milepost.study.harness.cell import scores_of
+from milepost.study.harness.study import ARM
 from milepost.study.run import _declare as declare
 from milepost.training import checkpoint, rundir
 from milepost.training.checkpoint import Counters
@@ -142,8 +143,8 @@ def test_settings_that_cannot_be_are_refused(settings, message):
         STUDY.with_settings(settings)
 
 
-def test_a_folder_that_is_not_there_fails_alone(models, tmp_path):
-    (cell,) = given(models, tape=str(models / "nowhere")).cells("paper", ["tape"], 1)
+def test_a_folder_that_has_gone_fails_alone(models, tmp_path):
+    cell = given(models, tape=str(models / "nowhere")).cell("paper", ARM, "tape", 0)
     with pytest.raises(UsageError, match="setting 'tape' must be a folder with a model"):
         cell.run(tmp_path, report=lambda news: None, stop=lambda: False, device="cpu")
 
@@ -161,3 +162,10 @@ def test_the_paper_s_own_tasks_have_its_figures():
     assert columns["mmlu_other"]["lora"].spread == 0.89
     (table,) = STUDY.with_settings({"tasks": "a, b"}).tables
     assert [column.test_set for column in table.columns] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["tape", "include_path"])
+def test_a_folder_that_is_not_there_is_named_at_once(models, tmp_path, name):
+    study = given(models, **{name: str(tmp_path / "nowhere")})
+    with pytest.raises(UsageError, match=f"setting '{name}' must be a folder, got .*nowhere"):
+        study.cells("paper", study.encodings, 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from milepost.errors import UsageError, unknown
@@ -93,6 +94,10 @@ class HarnessStudy(Study):
                 f"--settings lora=DIR tape=DIR and the like, as `milepost eval` reads them, with "
                 f"include_path=DIR where the tasks are"
             )
+        for name in ("include_path", *encodings):
+            folder = self.overrides.get(name)
+            if folder is not None and not Path(folder).is_dir():
+                raise UsageError(f"setting {name!r} must be a folder, got {folder}: check the path")
         return [cell for cell in found if cell is not None]
 
     def cell(  # type: ignore[override]  # cells of another kind
