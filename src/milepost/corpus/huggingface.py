@@ -24,10 +24,11 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from milepost.corpus.folders import articles, walk
 from milepost.corpus.source import Source
@@ -71,11 +72,11 @@ def source(corpus: str) -> Source:
     path = Path(place)
     if path.exists():
         identity: dict[str, Any] = {"copy": [*_fingerprint(path)]}
-        rows: Callable[[], Rows] = lambda: copied(path)  # noqa: E731, one of two
+        rows = partial(copied, path)
     else:
         name, _, config = place.partition(":")
         identity = {"dataset": name, "config": config}
-        rows = lambda: streamed(name, config or None)  # noqa: E731
+        rows = partial(streamed, name, config or None)
     lines = "wikitext" in place.lower()
 
     def documents(part: str, texts: Iterable[str]) -> Documents:
@@ -217,7 +218,7 @@ def _json(path: Path) -> Iterator[dict[str, Any]]:
 
 def _opened(path: Path) -> IO[bytes]:
     if path.suffix == ".gz":
-        return gzip.open(path)  # type: ignore[return-value]
+        return cast(IO[bytes], gzip.open(path))
     if path.suffix == ".zst":
         try:
             opened: IO[bytes] = import_module("compression.zstd").open(path)

@@ -85,7 +85,7 @@ def at_length(task: Task, length: int | None) -> Task:
             f"length must be left out for the {task.name} task, which has no such setting, got "
             f"{length!r}: its sequences are as long as they come"
         )
-    return replace(task, length=length)  # type: ignore[call-arg]
+    return replace(task, length=length)  # type: ignore[call-arg]  # looked for above
 
 
 def has_length(task: Task) -> bool:

@@ -22,7 +22,7 @@ from milepost.report.plots import (
     colour_of,
     dash_of,
     label_directly,
-    marker_of,
+    seeds_and_means,
     style,
     svg_text,
     themed,
@@ -61,28 +61,7 @@ def _curve(results: Results, picture: Picture) -> str | None:
     if not curves:
         return None
     figure, axes = axes_with(picture.title, picture.x, picture.y)
-    ends: dict[str, tuple[float, float]] = {}
-    for row, by_key in curves.items():
-        colour, marker = colour_of(results, row), marker_of(results, row)
-        for place, values in by_key.items():
-            axes.plot(
-                [place] * len(values),
-                values,
-                linestyle="none",
-                marker=marker,
-                markersize=4,
-                markeredgewidth=0,
-                color=colour,
-                alpha=0.5,
-            )
-        means = [statistics.fmean(values) for values in by_key.values()]
-        axes.plot(list(by_key), means, linestyle=dash_of(results, row), color=colour, linewidth=2.2)
-        ends[row] = (max(by_key), means[-1])
-    keys = sorted({key for by_key in curves.values() for key in by_key})
-    if len(keys) > 1 and keys[0] > 0:
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(keys, [f"{key:g}" for key in keys])
-        axes.minorticks_off()
+    ends = seeds_and_means(axes, results, curves)
     label_directly(axes, results, ends)
     return svg_text(figure)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -196,9 +196,9 @@ def _lengths(results: Results, arm: Arm) -> str | None:
     )
     if metric is None:
         return None
-    curves: dict[str, dict[int, list[float]]] = {}
+    curves: dict[str, dict[float, list[float]]] = {}
     for encoding in results.rows:
-        points: dict[int, list[float]] = {}
+        points: dict[float, list[float]] = {}
         for cell in results.of(arm.name, encoding):
             for length, error in _by_length(cell, metric).items():
                 points.setdefault(length, []).append(error)
@@ -207,27 +207,7 @@ def _lengths(results: Results, arm: Arm) -> str | None:
     if not curves:
         return None
     figure, axes = axes_with(arm.title, "tokens in a test sequence", "error, %")
-    ends: dict[str, tuple[float, float]] = {}
-    for encoding, by_length in curves.items():
-        colour, marker = colour_of(results, encoding), marker_of(results, encoding)
-        for length, errors in by_length.items():
-            axes.plot(
-                [length] * len(errors),
-                errors,
-                linestyle="none",
-                marker=marker,
-                markersize=4,
-                markeredgewidth=0,
-                color=colour,
-                alpha=0.5,
-            )
-        means = [statistics.fmean(errors) for errors in by_length.values()]
-        axes.plot(list(by_length), means, color=colour, linewidth=2.2, solid_capstyle="round")
-        ends[encoding] = (max(by_length), means[-1])
-    lengths = sorted({length for by_length in curves.values() for length in by_length})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [str(length) for length in lengths])
-    axes.minorticks_off()
+    ends = seeds_and_means(axes, results, curves)
     _from_zero(axes)
     label_directly(axes, results, ends)
     return svg_text(figure)
@@ -243,6 +223,44 @@ def _by_length(cell: Cell, metric: str) -> dict[int, float]:
         if name == "in" or re.fullmatch(r"length x\d+", name)
         if (error := cell_error(cell, name, metric)) is not None
     }
+
+
+def seeds_and_means(
+    axes: Any, results: Results, curves: Mapping[str, Mapping[float, Sequence[float]]]
+) -> dict[str, tuple[float, float]]:
+    """For each row a mark for every seed at every place, and a line through their means.
+
+    Places are a power of two apart. Returns where each line ends.
+    """
+    ends: dict[str, tuple[float, float]] = {}
+    for row, by_place in curves.items():
+        colour = colour_of(results, row)
+        for place, values in by_place.items():
+            axes.plot(
+                [place] * len(values),
+                values,
+                linestyle="none",
+                marker=marker_of(results, row),
+                markersize=4,
+                markeredgewidth=0,
+                color=colour,
+                alpha=0.5,
+            )
+        means = [statistics.fmean(values) for values in by_place.values()]
+        axes.plot(
+            list(by_place),
+            means,
+            linestyle=dash_of(results, row),
+            color=colour,
+            linewidth=2.2,
+            solid_capstyle="round",
+        )
+        ends[row] = (max(by_place), means[-1])
+    places = sorted({place for by_place in curves.values() for place in by_place})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.minorticks_off()
+    return ends
 
 
 def axes_with(title: str, x: str, y: str) -> tuple[Any, Any]:

@@ -118,7 +118,7 @@ class Results(Folder):
         ahead = self.ahead(column, better, worse)
         if ahead is None:
             return "not measured"
-        return {1: "found", 0: "not found", -1: "reversed"}[ahead]  # type: ignore[return-value]
+        return {1: "found", 0: "not found", -1: "reversed"}[ahead]  # type: ignore[return-value]  # mypy sees str
 
     def ahead(self, column: Column, one: str, other: str, alike: float = 0.0) -> int | None:
         """1 if a row is better than another here, -1 if worse, 0 if neither; None if unknown.
