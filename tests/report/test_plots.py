@@ -127,3 +127,15 @@ def test_a_drawing_of_its_own_has_whole_colours_on_white(folder):
     assert "currentColor" not in alone
     assert 'style="background: #ffffff"' in alone
     assert plots.SERIES[0] in alone
+
+
+def test_a_paper_s_figures_of_another_size_are_left_out(monkeypatch):
+    from .made_up import results, text
+
+    drawn, original = [], plots.svg_text
+    monkeypatch.setattr(plots, "svg_text", lambda figure: drawn.append(figure) or original(figure))
+    found = results({("text", "rope"): text(40, 41, 42), ("text", "cope"): text(30, 31, 32)})
+    plots.draw(found)
+    places = [x for figure in drawn for line in figure.axes[0].lines for x in line.get_xdata()]
+    # the paper's are 4.0 and 3.0
+    assert min(place for place in places if place > 1) >= 30

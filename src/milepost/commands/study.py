@@ -180,6 +180,7 @@ def work(arguments: Arguments, study: AnyStudy, directory: Path, executor: Execu
     """Run what is missing, then show the table and write the page."""
     from importlib.util import find_spec
 
+    from milepost import machine
     from milepost.report.live import StudyLines
     from milepost.report.write import show_and_write
     from milepost.study.run import run as run_study
@@ -188,6 +189,12 @@ def work(arguments: Arguments, study: AnyStudy, directory: Path, executor: Execu
         print(
             "note: no plots and no page without matplotlib, the table comes all the same; "
             'pip install "milepost[plot]"',
+            file=sys.stderr,
+        )
+    if arguments.device in (None, "cpu") and machine.kernels() is None:
+        print(
+            "note: on CPUs the runs take the slower path, as milepost was installed without its "
+            "compiled kernels; times are those of that path",
             file=sys.stderr,
         )
     try:

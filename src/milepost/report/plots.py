@@ -159,7 +159,7 @@ def _test_sets(results: Results, table: Table) -> str | None:
                 linewidth=2.4,
                 clip_on=False,
             )
-        if entry.paper is not None:
+        if entry.paper is not None and table.unit.comparable:
             axes.plot(
                 entry.paper.mean,
                 height,

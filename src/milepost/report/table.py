@@ -87,11 +87,12 @@ def notes(results: Results) -> list[str]:
     study = results.study
     seeds = "1 seed" if results.seeds == 1 else f"{results.seeds} seeds"
     what = "Test error in %, mean" if _only_errors(results) else "Mean"
-    lines = [f"{what} ± sample standard deviation over {seeds}, {results.scale} scale."]
+    spread = " ± sample standard deviation over" if results.seeds > 1 else " of"
+    lines = [f"{what}{spread} {seeds}, {results.scale} scale."]
     if _has_figures(results):
-        spread = f" (standard deviation over its {study.paper_seeds} seeds)"
+        of_seeds = f" (standard deviation over its {study.paper_seeds} seeds)"
         lines[0] += (
-            f" With it the paper's own figure{spread * _has_spreads(results)}: {study.paper}."
+            f" With it the paper's own figure{of_seeds * _has_spreads(results)}: {study.paper}."
         )
     if results.scale != "paper":
         lines.append(

@@ -136,6 +136,7 @@ class Unit:
         least: the smallest difference that counts.
         relative: the same as a share of the smaller number; the larger of the two rules.
         decimals: how many are shown; None for as many as a percentage needs.
+        comparable: whether the paper's numbers are of the size of ours, and may share an axis.
     """
 
     name: str
@@ -144,11 +145,12 @@ class Unit:
     least: float = 0.0
     relative: float = 0.0
     decimals: int | None = None
+    comparable: bool = True
 
 
 ERROR = Unit("%", 100.0, least=0.5)
 ACCURACY = Unit("%", 100.0, higher=True, least=0.5)
-PERPLEXITY = Unit("perplexity", relative=0.005, decimals=2)
+PERPLEXITY = Unit("perplexity", relative=0.005, decimals=2, comparable=False)
 
 
 @dataclass(frozen=True)
