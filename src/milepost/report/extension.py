@@ -236,11 +236,7 @@ def terminal(found: Extended, console: Console) -> Iterable[RenderableType]:
 
 def markdown(found: Extended) -> str:
     """The same as Markdown."""
-    blocks = [grid.titled(each.title, grid.markdown(each)) for each in grids(found)]
-    if found.study.claims:
-        told = grid.bullets(map(str, judged(found)))
-        blocks.append(grid.titled("What became of the paper's claims", f"{told}\n"))
-    return "\n".join([*blocks, grid.bullets(notes(found))]) + "\n"
+    return grid.document(grids(found), [*map(str, judged(found))], notes(found))
 
 
 def draw(found: Extended) -> dict[str, str]:

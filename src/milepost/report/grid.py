@@ -135,3 +135,11 @@ def table(
         + (f"<thead><tr>{titles}</tr></thead>" if titles else "")
         + f"<tbody>{body}</tbody></table></div>"
     )
+
+
+def document(grids: Iterable[Grid], claims: Sequence[str], notes: Iterable[str]) -> str:
+    """Grids, what became of the claims if there are any, and notes, as Markdown."""
+    blocks = [titled(each.title, markdown(each)) for each in grids]
+    if claims:
+        blocks.append(titled("What became of the paper's claims", f"{bullets(claims)}\n"))
+    return "\n".join([*blocks, bullets(notes)]) + "\n"

@@ -68,6 +68,17 @@ _LANGUAGE: dict[str, Any] = {
     },
 }
 
+_PRETRAINING: dict[str, Any] = {
+    "steps": 10_000,
+    "batch": 32,
+    "accumulate": 16,
+    "optimizer": "adamw",
+    "lr": 1e-4,
+    "weight_decay": 0.01,
+    "schedule": "linear",
+    "warmup": 200,
+}
+
 _WIKITEXT: dict[str, Any] = {
     "options": {"p_max": 64},
     "training": {
@@ -250,16 +261,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
         "task": "text",
         "task_settings": {"tokens": 32_000},
         "options": {"p_max": 64},
-        "training": {
-            "steps": 10_000,
-            "batch": 32,
-            "accumulate": 16,
-            "optimizer": "adamw",
-            "lr": 1e-4,
-            "weight_decay": 0.01,
-            "schedule": "linear",
-            "warmup": 200,
-        },
+        "training": _PRETRAINING,
     },
     "passkey/mini": {
         "task_settings": {"length": 320},
@@ -277,17 +279,7 @@ _RECIPES: dict[str, dict[str, Any]] = {
     },
     "passkey/paper": {
         "options": {"p_max": 64},
-        "training": {
-            "steps": 10_000,
-            "batch": 32,
-            "accumulate": 16,
-            "optimizer": "adamw",
-            "lr": 1e-4,
-            "weight_decay": 0.01,
-            "schedule": "linear",
-            "warmup": 200,
-            "evaluate_every": 500,
-        },
+        "training": {**_PRETRAINING, "evaluate_every": 500},
     },
 }
 
