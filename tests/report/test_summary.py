@@ -16,6 +16,9 @@ ERRORS = {
 }
 
 
+VERDICTS = tuple(f"{verdict.capitalize()}: " for verdict in summary.VERDICTS)
+
+
 @pytest.fixture
 def page(folder, tmp_path):
     """The page of one study's folder, written by the command."""
@@ -36,9 +39,10 @@ def test_every_claim_has_its_verdict_and_every_study_its_place(page):
     counts = next(line for line in lines if line.startswith("Of "))
     assert counts.startswith(f"Of {len(claims)} claims: ")
     assert sum(int(part.split()[0]) for part in counts.split(": ")[1].split(", ")) == len(claims)
-    table = [line for line in lines if line.startswith("| [cope-table2](#cope-table2-")]
-    assert len(table) == len(claims)
-    assert all(line.rstrip(" |").endswith(summary.VERDICTS) for line in table)
+    (row,) = (line for line in lines if "](#cope-table2-flip-flop-and-selective-copy)" in line)
+    assert sum(int(entry.strip() or 0) for entry in row.split("|")[2:-1]) == len(claims)
+    told = [line for line in lines if line[2:].startswith(VERDICTS)]
+    assert len(told) == len(claims)
     absent = {line.split("`")[1] for line in lines if line.startswith("- `")}
     assert absent == {*studies.names()} - {"cope-table2"}
 

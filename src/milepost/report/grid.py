@@ -6,6 +6,7 @@ little room.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape as html
@@ -67,10 +68,13 @@ def terminal(grids: Iterable[Grid], lines: Iterable[str]) -> Iterable[Renderable
 
 
 def escape(text: str) -> str:
-    """Text as Markdown shows it."""
-    for character in "\\|*_<>`":
-        text = text.replace(character, f"\\{character}")
-    return text
+    """Text as Markdown shows it; what stands between two backticks stays code."""
+    parts = text.split("`")
+    code = len(parts) % 2 == 1
+    for place, part in enumerate(parts):
+        if not code or place % 2 == 0:
+            parts[place] = re.sub(r"[\\|*_<>]", r"\\\g<0>", part)
+    return ("`" if code else r"\`").join(parts)
 
 
 def markdown(grid: Grid) -> str:

@@ -1,4 +1,4 @@
-"""All studies on one page: every claim with its verdict, then each study's tables and pictures.
+"""All studies on one page: how each one's claims came out, then its tables, claims and pictures.
 
 The page is made from a folder of studies' folders, such as `studies/results`, and from nothing
 else: the same results give the same bytes. Studies that have no folder there are named with what
@@ -34,11 +34,16 @@ _OPENING = """\
 What the studies found at the scales that were run, beside what the papers say. This page and its
 pictures are made by `{command}` from the results in `{folder}`, and by nothing else.
 
-A claim is *seen here* if every comparison that it makes comes out as the paper has it, by more than
-twice the standard error over seeds; *contradicted here* if more than half come out the other way;
-*not seen here* in between; and *not testable here* for the reason that is given. The `mini` scale
-is small models on small tasks: what is seen there is a fact about those, and no replication.
+A claim is *seen here* if every comparison that it makes comes out as the paper has it;
+*contradicted here* if more than half come out the other way; *not seen here* in between; and *not
+testable here* for the reason that is given. What difference counts stands with each study: where
+seeds were trained, twice the standard error over them or more. The `mini` scale is small models on
+small tasks: what is seen there is a fact about those, and no replication.
 """
+
+
+Pictures = dict[str, dict[str, str]]
+"""By the folder's name, what each shows and its path."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,7 @@ def write(folder: Path, page: Path) -> None:
         )
     images = page.parent / "images" / page.stem
     kept = set()
-    pictures: dict[str, list[str]] = {}
+    drawn: Pictures = {}
     for entry in entries:
         for name, svg in entry.kind.draw(entry.found).items():
             if name.startswith(IN_THE_TABLES):
@@ -75,12 +80,13 @@ def write(folder: Path, page: Path) -> None:
             path = images / f"{entry.directory.name}-{name}.svg"
             write_text(path, plain(svg))
             kept.add(path)
-            pictures.setdefault(entry.name, []).append(os.path.relpath(path, page.parent))
+            told = f"{entry.name}: {name.replace('-', ' ')}"
+            drawn.setdefault(entry.directory.name, {})[told] = os.path.relpath(path, page.parent)
     for path in images.glob("*.svg"):
         if path not in kept:
             path.unlink()
     command = f"milepost report {folder.as_posix()} --summary {page.as_posix()}"
-    write_text(page, text(entries, folder, command, pictures))
+    write_text(page, text(entries, folder, command, drawn))
 
 
 def read(folder: Path) -> Iterator[Entry]:
@@ -94,13 +100,12 @@ def read(folder: Path) -> Iterator[Entry]:
         yield Entry(name, directory, kind, kind.load(directory))
 
 
-def text(entries: list[Entry], folder: Path, command: str, pictures: dict[str, list[str]]) -> str:
+def text(entries: list[Entry], folder: Path, command: str, drawn: Pictures) -> str:
     """The page, as Markdown."""
     blocks = [
         _OPENING.format(command=command, folder=folder.as_posix()),
         counts(entries),
-        "## Claims\n",
-        claims(entries),
+        index(entries),
     ]
     for entry in entries:
         study = studies.load(entry.name)
@@ -108,7 +113,7 @@ def text(entries: list[Entry], folder: Path, command: str, pictures: dict[str, l
             f"## {entry.name}: {escape(study.title)}\n",
             f"[{escape(study.paper)}]({study.link}). {ran(entry)}\n",
             entry.kind.markdown(entry.found),
-            *(f"![{Path(path).stem}]({path})\n" for path in pictures.get(entry.name, ())),
+            *(f"![{told}]({path})\n" for told, path in drawn.get(entry.directory.name, {}).items()),
         ]
     absent = [name for name in studies.names() if name not in {entry.name for entry in entries}]
     if absent:
@@ -123,15 +128,13 @@ def counts(entries: list[Entry]) -> str:
     return f"Of {verdicts.total()} claims: {told}.\n"
 
 
-def claims(entries: list[Entry]) -> str:
-    """Every claim and what became of it."""
-    rows = ["| study | claim | where | verdict |", "| :-- | :-- | :-- | :-- |"]
-    rows += [
-        f"| [{entry.name}](#{_anchor(entry.name)}) | {escape(one.claim.text)} | "
-        f"{escape(one.claim.where)} | {one.verdict} |"
-        for entry in entries
-        for one in entry.kind.judged(entry.found)
-    ]
+def index(entries: list[Entry]) -> str:
+    """A line for each study: how many of its claims came out how."""
+    rows = [f"| study | {' | '.join(VERDICTS)} |", "| :-- |" + " --: |" * len(VERDICTS)]
+    for entry in entries:
+        found = Counter(one.verdict for one in entry.kind.judged(entry.found))
+        name = f"[{escape(studies.load(entry.name).title)}](#{_anchor(entry.name)})"
+        rows.append(f"| {name} | {' | '.join(str(found[one] or '') for one in VERDICTS)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import torch
 
 from milepost import machine
 from milepost.errors import UsageError
-from milepost.files import read_object, write_json
+from milepost.files import digest, read_object, write_json
 
 CHECKPOINT_SECONDS = 20.0
 """So much work is lost at most when a cell is killed."""
@@ -73,6 +74,28 @@ class Work(Protocol):
         device: str | None = None,
     ) -> None:
         """Write its result, or leave a checkpoint once `stop` is true."""
+
+
+class Described(ABC):
+    """A cell whose files are named after what decides its numbers."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides its numbers."""
+
+    @property
+    def hash(self) -> str:
+        """The name of the cell's files: a digest of everything that decides its numbers."""
+        return digest(self.describe())
+
+    @property
+    def failure(self) -> dict[str, Any]:
+        """What the file of a failed cell says of it."""
+        return self.describe()
+
+    def ready(self, directory: Path) -> bool:
+        """No other cell takes anything from it."""
+        return True
 
 
 @dataclass(frozen=True)

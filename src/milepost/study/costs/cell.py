@@ -22,13 +22,13 @@ from torch.nn.functional import cross_entropy
 from milepost import machine
 from milepost.cache import LayerCache
 from milepost.encoding import Encoding
-from milepost.files import digest, write_json
+from milepost.files import write_json
 from milepost.model import Block, Config, Decoder
 from milepost.ops import dispatch
 from milepost.study.costs.count import count
 from milepost.study.costs.study import ARM, MEASURED, PARTS, Sizes
 from milepost.study.study import Row
-from milepost.study.work import Report, made, result_file
+from milepost.study.work import Described, Report, made, result_file
 from milepost.training.device import choose, randomness_of
 
 WARM_CALLS = 2
@@ -38,7 +38,7 @@ Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class CostCell:
+class CostCell(Described):
     """One row, counted, and timed beside RoPE."""
 
     row: Row
@@ -66,11 +66,6 @@ class CostCell:
     def label(self) -> str:
         return f"{self.row.name}, seed {self.seed}"
 
-    @property
-    def hash(self) -> str:
-        """The name of the cell's files. The machine is not in it: the result names its own."""
-        return digest(self.describe())
-
     def describe(self) -> dict[str, Any]:
         """What is counted and timed."""
         return {
@@ -80,15 +75,6 @@ class CostCell:
             "counted": {"model": dict(self.counted), "length": self.counted_length},
             "seed": self.seed,
         }
-
-    @property
-    def failure(self) -> dict[str, Any]:
-        """What the file of a failed cell says of it."""
-        return self.describe()
-
-    def ready(self, directory: Path) -> bool:
-        """No other cell takes anything from it."""
-        return True
 
     def run(
         self,

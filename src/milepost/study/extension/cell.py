@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from milepost.files import digest
 from milepost.study.extension.run import Run
 from milepost.study.extension.study import ARM, BASE, MEASURED, Row, Settings
-from milepost.study.work import Report
+from milepost.study.work import Described, Report
 from milepost.training.device import choose
 
 
 @dataclass(frozen=True)
-class ExtensionCell:
+class ExtensionCell(Described):
     """The base of a seed, or one row of it."""
 
     row: Row
@@ -38,11 +37,6 @@ class ExtensionCell:
     def label(self) -> str:
         return f"{self.row.name}, seed {self.seed}"
 
-    @property
-    def hash(self) -> str:
-        """The name of the cell's files: a digest of everything that decides its numbers."""
-        return digest(self.describe())
-
     def describe(self) -> dict[str, Any]:
         """Everything that decides its numbers."""
         row = {
@@ -54,11 +48,6 @@ class ExtensionCell:
             "lr_factor": self.row.lr_factor,
         }
         return {"row": row, "seed": self.seed, "settings": self.settings.to_dict()}
-
-    @property
-    def failure(self) -> dict[str, Any]:
-        """What the file of a failed cell says of it."""
-        return self.describe()
 
     @property
     def is_base(self) -> bool:

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from milepost.errors import UsageError
-from milepost.files import digest, write_json
+from milepost.files import write_json
 from milepost.study.harness.study import ARM, PROBE
 from milepost.study.study import RESULT
-from milepost.study.work import Report, made, result_file
+from milepost.study.work import Described, Report, made, result_file
 
 PREFERRED = ("acc_norm", "acc", "exact_match")
 """The first of these that a task has is its score, or else whatever it names first."""
 
 
 @dataclass(frozen=True)
-class HarnessCell:
+class HarnessCell(Described):
     """One model.
 
     Attributes:
@@ -47,23 +47,9 @@ class HarnessCell:
     def label(self) -> str:
         return self.row
 
-    @property
-    def hash(self) -> str:
-        """The name of the cell's files: a digest of everything that decides its numbers."""
-        return digest(self.describe())
-
     def describe(self) -> dict[str, Any]:
         """Everything that decides its numbers."""
         return {"row": self.row, "folder": self.folder, "options": dict(self.options)}
-
-    @property
-    def failure(self) -> dict[str, Any]:
-        """What the file of a failed cell says of it."""
-        return self.describe()
-
-    def ready(self, directory: Path) -> bool:
-        """No other cell takes anything from it."""
-        return True
 
     def run(
         self,

@@ -18,7 +18,7 @@ from typing import Any
 
 from milepost.errors import UsageError
 from milepost.evaluate import load_run
-from milepost.files import digest, write_json
+from milepost.files import write_json
 from milepost.model import Decoder
 from milepost.scrolls.examples import TRAIN, VALIDATION, read
 from milepost.scrolls.kinds import kind_of
@@ -27,7 +27,7 @@ from milepost.scrolls.prompts import Prompts, Questions, written
 from milepost.study.cell import Cell, resumable
 from milepost.study.scrolls.study import PROBE, START, FineTuning
 from milepost.study.study import RESULT, Row
-from milepost.study.work import CHECKPOINT_SECONDS, Report, made, result_file, run_folder
+from milepost.study.work import CHECKPOINT_SECONDS, Described, Report, made, result_file, run_folder
 from milepost.tasks.task import Task
 from milepost.tasks.text import Text
 from milepost.tasks.text import encode as bytes_of
@@ -80,7 +80,7 @@ def start_folder(cell: StartCell, directory: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class ScrollsCell:
+class ScrollsCell(Described):
     """One row and seed on one task."""
 
     row: str
@@ -104,11 +104,6 @@ class ScrollsCell:
     def label(self) -> str:
         return f"{self.task}, {self.row}, seed {self.seed}"
 
-    @property
-    def hash(self) -> str:
-        """The name of the cell's files: a digest of everything that decides its numbers."""
-        return digest(self.describe())
-
     def describe(self) -> dict[str, Any]:
         """Everything that decides its numbers."""
         start = {"row": self.row} if self.start is None else {"start": self.start.hash}
@@ -116,18 +111,9 @@ class ScrollsCell:
         return {"task": self.task, "seed": self.seed, "settings": settings, **start}
 
     @property
-    def failure(self) -> dict[str, Any]:
-        """What the file of a failed cell says of it."""
-        return self.describe()
-
-    @property
     def needs(self) -> StartCell | None:
         """The cell that has to be finished before this one can begin."""
         return self.start
-
-    def ready(self, directory: Path) -> bool:
-        """No other cell takes anything from it."""
-        return True
 
     @property
     def limit(self) -> int:
