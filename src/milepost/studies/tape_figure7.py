@@ -2,14 +2,27 @@
 
 Zhu et al. (arXiv 2501.00712), appendix C: on one text of C4, of fewer than 100 tokens, RoPE keeps
 0.30 of its attention on the token itself, TAPE 0.17. Here the weight on the diagonal is the mean
-over the heads of the last layer and over several texts.
+over the heads of the last layer and over several texts. The patterns of one text are drawn, of RoPE and
+the two TAPEs, from models of their own: the others are those of other studies.
 """
 
-from milepost.study.language import prose
-from milepost.study.study import Claim, Column, Figure, Row, Study, Table, Unit
+from dataclasses import replace
+
+from milepost.study.language import PROBES, prose
+from milepost.study.study import Claim, Column, Figure, Picture, Probe, Row, Study, Table, Unit
 
 _SHARE = Unit("share of attention", least=0.01, decimals=3)
 _DISTANCE = Unit("tokens", higher=True, relative=0.02, decimals=1)
+
+_PATTERN = Probe("picture", {"": {"length": 96, "heads": "last layer"}})
+_PROSE = prose(recipe="pretraining")
+_ONE_TEXT = replace(
+    _PROSE,
+    name="pattern",
+    title="One text",
+    probes=(*PROBES, _PATTERN),
+    rows=("rope", "tape", "released"),
+)
 
 STUDY = Study(
     name="tape-figure7",
@@ -25,7 +38,7 @@ STUDY = Study(
         "stick-breaking",
         "alibi",
     ),
-    arms=(prose(recipe="pretraining"),),
+    arms=(_PROSE, _ONE_TEXT),
     tables=(
         Table(
             "diagonal",
@@ -50,6 +63,17 @@ STUDY = Study(
             "mean distance of what is attended to",
             (Column("distance", "prose", "last", "distance", probe="attention"),),
             _DISTANCE,
+        ),
+    ),
+    pictures=(
+        Picture(
+            "example",
+            "Attention in the last layer",
+            "pattern",
+            "picture",
+            "weights",
+            "key",
+            "query",
         ),
     ),
     claims=(

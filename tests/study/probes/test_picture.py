@@ -91,6 +91,13 @@ def test_without_a_term_it_shows_who_looks_away_from_himself(name: str) -> None:
     assert {head["position_weights"] for head in found["example"]["heads"]} == {None}
 
 
+def test_the_last_layer_is_shown_head_by_head() -> None:
+    model = make("rope")
+    assert places(picture.measure(model, TASK, **ASKED, heads="last layer")) == [(1, 0), (1, 1)]
+    every = picture.measure(model, TASK, **ASKED, heads="last layer", count=9)
+    assert places(every) == [(1, head) for head in range(4)]
+
+
 def test_of_fox_the_gates_are_what_is_forgotten() -> None:
     model, (tokens,) = make("fox"), look.read(TASK, 1)
     (head,) = picture.measure(model, TASK, **ASKED, count=1)["example"]["heads"]

@@ -8,6 +8,8 @@ largest mean over queries of the standard deviation of term_ij over the keys see
 adds no term (RoPE, TAPE, stick-breaking) it takes those that attend least to the token itself. The
 name of a token class, as "newline", takes those whose gates go most closely with it, up or down
 (`milepost.study.probes.gates`), in the sequence that has most such tokens of the first `CHOICE`.
+"last layer" takes that layer's heads as they come, as Figure 7 of the TAPE paper (Zhu et al. 2025,
+arXiv 2501.00712) shows it.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,6 +27,8 @@ from milepost.tasks.task import Task, is_whole
 Found = dict[str, dict[str, Any]]
 
 MOST_POSITION = "most position"
+LAST_LAYER = "last layer"
+WITHOUT_CLASS = (MOST_POSITION, LAST_LAYER)
 LARGEST = 96
 CHOICE = 16
 
@@ -52,7 +56,7 @@ def measure(
         seed: is not used: all rows and seeds are asked the same.
         stop: whether to break off.
         length: of the sequence, where that is a setting of the task; the task's own if None.
-        heads: "most position", or a token class of the task.
+        heads: "most position", "last layer", or a token class of the task.
         count: how many heads, at most.
 
     Raises:
@@ -62,11 +66,11 @@ def measure(
     if stop():
         return {}
     shown = LARGEST if length is None else min(length, LARGEST)
-    rows = list(read(asked(task, length), 1 if heads == MOST_POSITION else CHOICE))
-    if heads == MOST_POSITION:
+    rows = list(read(asked(task, length), 1 if heads in WITHOUT_CLASS else CHOICE))
+    if heads in WITHOUT_CLASS:
         (tokens,) = rows
         seen = trace(model, tokens)
-        chosen = by_position(seen)
+        chosen = by_position(seen) if heads == MOST_POSITION else of_last_layer(seen)
     else:
         member = token_classes(task)[heads]
         tokens = max(rows, key=lambda row: int(member[row].sum()))
@@ -100,8 +104,14 @@ def check(heads: str, count: int, task: Task) -> None:
     """The settings have a meaning, or a `UsageError`."""
     if not is_whole(count, 1):
         raise UsageError(f"count must be a whole number of heads above 0, got {count!r}")
-    if heads != MOST_POSITION and heads not in (classes := token_classes(task)):
-        raise unknown("heads of the picture", heads, [MOST_POSITION, *classes])
+    if heads not in WITHOUT_CLASS and heads not in (classes := token_classes(task)):
+        raise unknown("heads of the picture", heads, [*WITHOUT_CLASS, *classes])
+
+
+def of_last_layer(seen: Trace) -> list[tuple[int, int]]:
+    """Its heads in their order."""
+    last = len(seen.layers) - 1
+    return [(last, head) for head in range(len(seen.layers[last].weights))]
 
 
 def by_position(seen: Trace) -> list[tuple[int, int]]:
