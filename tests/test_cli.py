@@ -1,3 +1,4 @@
+import contextlib
 import json
 import subprocess
 import sys
@@ -139,16 +140,18 @@ def test_a_path_that_cannot_be_written_is_one_line(command, capsys, tmp_path):
 
 
 def test_encodings_lists_every_encoding(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["encodings"]) == 0
-    printed = capsys.readouterr().out
-    listed = [line.split()[0] for line in printed.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    listed = [line.split()[0] for line in lines if line.strip()]
     assert set(encoding.names()) <= set(listed)
+    assert len(lines) < 3 * len(encoding.names())
     cope = encoding.describe("cope")
-    (line,) = [line for line in printed.splitlines() if line.strip().startswith("cope ")]
-    assert f"{cope['parameters']:,}" in line
-    assert ", ".join(cope["cached"]) in line
-    assert cope["paper"] in printed
+    at = next(place for place, line in enumerate(lines) if line.startswith("cope "))
+    assert lines[at].endswith(cope["changes"])
+    assert lines[at + 1].strip() == f"{cope['paper']}; {cope['parameters']:,} parameters"
+    assert "caches decay too" in " ".join(lines)
+    assert "fused: none" in " ".join(lines)
 
 
 def test_tasks_lists_test_sets_and_marks_an_example(capsys):
@@ -158,6 +161,15 @@ def test_tasks_lists_test_sets_and_marks_an_example(capsys):
         assert f"\n{name}: " in f"\n{printed}"
     assert "twice the pass weight" in printed
     assert "^" in printed
+
+
+def test_tasks_names_the_recipes_for_a_task_and_shows_one(capsys):
+    assert cli.main(["tasks", "text"]) == 0
+    printed = capsys.readouterr().out
+    assert "other recipes     code, pretraining, prose (milepost train --task code)\n" in printed
+    assert cli.main(["tasks", "code"]) == 0
+    assert capsys.readouterr().out.startswith("code: CoPE")
+    assert recipes.others("counting") == ()
 
 
 def test_an_example_is_broken_between_words():
@@ -170,13 +182,14 @@ def test_an_example_is_broken_between_words():
 
 
 def test_values_are_read_as_json_or_as_text():
-    given = ["p_max=32", "shared=true", "convention=released", "x=a=b", "cap=null"]
+    given = ["p_max=32", "shared=true", "convention=released", "x=a=b", "cap=null", "clip=none"]
     assert pairs("options", given) == {
         "p_max": 32,
         "shared": True,
         "convention": "released",
         "x": "a=b",
         "cap": None,
+        "clip": None,
     }
     for word in ("p_max", "=3"):
         with pytest.raises(UsageError, match="--options takes name=value"):
@@ -207,6 +220,21 @@ def test_evaluate_checks_its_numbers_before_anything_else(wrong, capsys):
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith(f"error: {wrong[0][2:]} must be")
+
+
+def test_a_studys_folder_is_not_evaluated_but_reported(tmp_path, capsys):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "study.json").touch()
+    given = [
+        (["evaluate", "one"], "one is the folder of a study, expected that of a run"),
+        (["evaluate", "one"], "`milepost report one` shows what the study measured"),
+        (["report", "one", "--summary", "all.md"], "leave --summary out, or give the folder"),
+        (["report", "."], "has the folders of 1 study: give one of them, as one, or add --summary"),
+    ]
+    with contextlib.chdir(tmp_path):
+        for arguments, message in given:
+            assert cli.main(arguments) == 2
+            assert message in capsys.readouterr().err
 
 
 def test_evaluate_ends_with_1_where_the_model_refused_a_test_set(monkeypatch, capsys):
@@ -255,6 +283,7 @@ def test_train_leaves_what_is_not_given_to_the_recipe(trained):
         (("--settings", "betas=[0.5,0.75]"), "betas", (0.5, 0.75)),
         (("--settings", "eps=1e-6", "train_sequences=9"), "train_sequences", 9),
         (("--settings", "evaluate_sequences=5"), "evaluate_sequences", 5),
+        (("--settings", "train_sequences=none"), "train_sequences", None),
     ],
 )
 def test_every_setting_can_be_given(arguments, name, value, trained):
@@ -333,10 +362,16 @@ def test_study_passes_what_else_is_asked_for(pool):
     assert pool.given["retry"]
 
 
+def test_study_says_which_arms_lack_a_setting(pool, capsys):
+    assert cli.main(["study", "cope-table2", "--settings", "length=32", "steps=9"]) == 0
+    said = "note: length is left out of selective-copy, whose task has no such setting\n"
+    assert said in capsys.readouterr().err
+
+
 def test_jobs_that_are_left_are_counted(pool, capsys):
     pool.progress.running, pool.progress.queued = [1, 2], [3]
     assert cli.main(["study", "cope-table2"]) == 0
-    assert "2 jobs are with the cluster, 1 wait for others" in capsys.readouterr().err
+    assert "2 jobs are with the cluster, 1 waits for others" in capsys.readouterr().err
     assert pool.shown == []
 
 
@@ -346,13 +381,15 @@ def test_study_with_stopped_cells_ends_with_1(pool):
 
 
 def test_the_list_of_studies_needs_no_torch(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["study", "--list"]) == 0
-    printed = capsys.readouterr().out
-    listed = [line.split()[0] for line in printed.splitlines() if line.strip()]
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    listed = [line.split()[0] for line in lines if not line.startswith(" ")]
     assert set(studies.names()) <= set(listed)
-    (line,) = [line for line in printed.splitlines() if line.strip().startswith("cope-table3 ")]
-    assert "3 x 3 x 3 = 27" in line
+    at = next(place for place, line in enumerate(lines) if line.startswith("cope-table3 "))
+    assert lines[at].split() == ["cope-table3", "Counting"]
+    assert "Golovneva et al. (2024), Tables 3 and 4; 27 runs" in lines[at + 1]
+    assert len(lines) < 3 * len(studies.names())
     ended = in_a_fresh_process(
         "import sys; from milepost.cli import main; main(['study', '--list'])\n"
         "print('torch' in sys.modules)"

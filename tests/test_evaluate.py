@@ -204,7 +204,7 @@ def test_sequences_past_the_end_of_a_learned_table(learned: Path) -> None:
 
 @pytest.mark.parametrize("load", [load_run, evaluate_run])
 def test_a_directory_that_is_no_run(load: Callable[[Path], Any], tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no checkpoint at .*give the --out of a training run"):
+    with pytest.raises(UsageError, match=r"no checkpoint at .*the folder is empty: give that"):
         load(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -113,9 +113,8 @@ def test_special_tokens_are_left_out(folder: str, tmp_path: Path) -> None:
 
 
 def test_mistakes_are_named(folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        UsageError, match=r"tokens: expected at most [0-9]+, as many as the training"
-    ):
+    message = r"tokens: expected at most ([0-9]+), as many as .*: give more text, as corpus=PATH"
+    with pytest.raises(UsageError, match=rf"{message} or corpus=hf:NAME, or fewer, as tokens=\1$"):
         tokens.tokenizer(folder, 2**20)
     (tmp_path / "no.json").write_text("{}")
     with pytest.raises(UsageError, match=r"path of a tokenizer.json, got .*no\.json"):

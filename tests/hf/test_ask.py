@@ -220,6 +220,20 @@ def test_mistakes(options, message, run, capsys):
     assert len(error.splitlines()) == 1
 
 
+def test_a_model_of_a_few_words_is_not_asked(tmp_path, capsys):
+    small = ("--steps", "1", "--batch", "2", "--evaluate-every", "0", "--model", "dim=8")
+    out = (tmp_path / "run", tmp_path / "folder")
+    task = ("--task", "last-sentence", "--encoding", "rope")
+    assert cli.main(["train", *task, *small, "--out", str(out[0]), "--device", "cpu"]) == 0
+    assert cli.main(["convert", str(out[0]), "--out", str(out[1])]) == 0
+    capsys.readouterr()
+    for folder in out:
+        assert cli.main(["ask", str(folder), "last-sentence", "--device", "cpu"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"error: {folder} was trained on last-sentence and knows no other")
+        assert "a run of the task passkey or text" in error
+
+
 def test_a_folder_that_is_not_there(capsys):
     assert cli.main(["ask", "nowhere", "passkey"]) == 2
     assert "there is no folder nowhere" in capsys.readouterr().err

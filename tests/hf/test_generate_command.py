@@ -211,7 +211,7 @@ def test_a_stock_model_ends_where_it_says_so(stock, capsys):
     model.save_pretrained(stock)
     out, err = written(capsys, stock, "--prompt", "w i", "--max-new-tokens", 20)
     assert out == "\n"
-    assert err.startswith("1 tokens in ")
+    assert err.startswith("1 token in ")
 
 
 def test_a_word_that_the_model_does_not_know(run, capsys):

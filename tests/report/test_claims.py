@@ -1,6 +1,7 @@
 import pytest
 
 from milepost.report.claims import judge
+from milepost.report.verdicts import FEW_SEEDS
 from milepost.study.study import Claim
 
 from .made_up import results, sums, text
@@ -67,7 +68,7 @@ def test_rows_that_are_said_to_be_alike_must_not_differ():
     told, why = verdict(FOUND, better=("cope",), worse=("rope",), **same)
     assert (told, why) == (
         "not seen here",
-        "0 of 1 comparison bear it out, 1 differ (cope and rope in Text, T)",
+        "0 of 1 comparison bears it out, 1 differs (cope and rope in Text, T)",
     )
 
 
@@ -83,11 +84,11 @@ def test_a_number_to_be_reached_is_a_mean_in_the_tables_unit():
 def test_what_was_not_measured_is_not_testable():
     one = results({("text", "rope"): text(4.0), ("text", "cope"): text(3.0)})
     told, why = verdict(one, columns=("text/T",), better=("cope",), worse=("rope",))
-    assert (told, why) == ("not testable here", "two seeds of each of its rows are needed")
+    assert (told, why) == ("not testable here", FEW_SEEDS)
     told, why = verdict(one, columns=("sums",), better=("cope",), within=50.0)
-    assert (told, why) == ("not testable here", "two seeds of cope are needed")
+    assert (told, why) == ("not testable here", FEW_SEEDS)
     told, why = verdict(one, columns=("text/T",), better=("cope",), within=50.0)
-    assert (told, why) == ("not testable here", "two seeds of cope are needed")
+    assert (told, why) == ("not testable here", FEW_SEEDS)
     assert verdict(one, why_not="it is of GPT-4") == ("not testable here", "it is of GPT-4")
 
 

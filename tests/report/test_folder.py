@@ -9,11 +9,11 @@ def test_what_failed_or_is_of_other_settings_is_said(folder):
     directory = folder({("flip-flop", "rope", "in"): [1, 2, None]})
     (directory / "cells" / "feedfeedfeedfeed.json").write_text("{}")
     found = load(directory)
-    assert [line.split(":")[0] for line in found.warnings] == [
-        "1 of 18 cells failed",
-        "1 result in the folder belong to other settings and are left out.",
+    assert found.warnings == [
+        "1 of 18 cells failed, for reasons on the page: when they are gone, `milepost study "
+        "cope-table2 --retry` with the options of before runs them again.",
+        "Left out: 1 result there of other settings.",
     ]
-    assert "--retry" in found.warnings[0]
     ((cell, reason),) = found.failed
     assert (cell.encoding, cell.seed) == ("rope", 2)
     assert reason.startswith("in the deep")

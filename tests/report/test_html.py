@@ -108,6 +108,17 @@ def test_a_page_of_no_results_says_so(folder):
     assert "No cell has finished yet." in Page(html.page(found, {})).text
 
 
+def test_with_one_seed_the_claims_share_a_line_everywhere(folder, capsys):
+    directory = folder({("flip-flop", "rope", "in"): [1]}, seeds=1)
+    assert command.run(command.Arguments(directory)) == 0
+    line = "Not testable here: 5 claims need two seeds of each row: On flip-flop CoPE"
+    printed = " ".join(capsys.readouterr().out.split())
+    for text in (printed, (directory / "table.md").read_text()):
+        assert text.count("Not testable here") == text.count(line) == 1
+    page = (directory / "report.html").read_text()
+    assert page.count(f'<li class="not">{line}') == page.count("two seeds of each") == 1
+
+
 def test_report_writes_the_files_and_prints_the_table(folder, capsys):
     directory = folder(ERRORS)
     assert command.run(command.Arguments(directory)) == 0

@@ -102,3 +102,9 @@ def test_markdown_has_the_same_entries(folder):
         "| failed (1 of 3) |"
     )
     assert all(line.count("|") == 9 for line in lines[2:7])
+
+
+def test_what_a_finished_run_has_no_number_of_is_a_dash(folder):
+    found = load(folder({("flip-flop", "cope", "in"): [1, 2, 3]}))
+    assert row(printed(found), "cope")[3] == "–"  # sparse, of runs that are there
+    assert row(printed(found), "rope")[3] == "not run"

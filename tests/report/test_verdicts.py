@@ -1,6 +1,6 @@
 import pytest
 
-from milepost.report.verdicts import Judged, verdict
+from milepost.report.verdicts import FEW_SEEDS, Judged, borne_out, told, untestable, verdict
 from milepost.study.study import Claim
 
 
@@ -23,3 +23,27 @@ def test_all_as_claimed_is_seen_and_most_the_other_way_contradicts(outcomes, sai
 def test_a_line_of_a_claim():
     judged = Judged(Claim("it is so", "Table 1"), "not seen here", "it is not")
     assert str(judged) == "Not seen here: it is so (Table 1): it is not."
+
+
+@pytest.mark.parametrize(
+    ("held", "of", "said"),
+    [
+        (0, 1, "0 of 1 comparison bears it out"),
+        (1, 1, "1 of 1 comparison bears it out"),
+        (1, 3, "1 of 3 comparisons bears it out"),
+        (2, 3, "2 of 3 comparisons bear it out"),
+        (0, 3, "0 of 3 comparisons bear it out"),
+    ],
+)
+def test_what_bears_a_claim_out(held, of, said):
+    assert borne_out(held, of) == said
+
+
+def test_claims_that_lack_a_second_seed_share_a_line():
+    seen = Judged(Claim("it is so", "Table 1"), "seen here", "3 of 3")
+    few = [untestable(Claim(text, "Table 2"), FEW_SEEDS) for text in ("one", "two")]
+    assert told([few[0], seen]) == [str(few[0]), str(seen)]
+    assert told([few[0], seen, few[1]]) == [
+        "Seen here: it is so (Table 1): 3 of 3.",
+        "Not testable here: 2 claims need two seeds of each row: one (Table 2); two (Table 2).",
+    ]

@@ -287,6 +287,19 @@ def test_mistakes_are_named(scale, encodings, seeds, message):
         studies.load("cope-table2").cells(scale, encodings, seeds)
 
 
+def test_a_setting_of_one_task_is_for_the_arms_that_have_it():
+    study = studies.load("cope-table2")
+    given = study.with_settings({"length": 32, "steps": 3, "clip": None})
+    assert given.lacking == {"length": ["selective-copy"]}
+    flip_flop, copy = given.cells("mini", ("rope",), 1)
+    assert flip_flop.settings.task_settings["length"] == 32
+    assert (copy.settings.task_settings, copy.settings.steps) == ({"data": 24, "blanks": 24}, 3)
+    assert flip_flop.settings.clip is copy.settings.clip is None
+    assert given.cell("mini", "selective-copy", "rope", 0) == copy
+    with pytest.raises(UsageError, match="unknown setting 'lenght': did you mean 'length'"):
+        study.with_settings({"lenght": 32}).cells("mini", ("rope",), 1)
+
+
 def test_an_unknown_study_is_named_with_the_nearest():
     with pytest.raises(UsageError, match="unknown study 'cope-table': did you mean 'cope-table"):
         studies.load("cope-table")

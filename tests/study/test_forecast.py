@@ -60,10 +60,22 @@ def test_an_extension_reads_as_many_tokens_as_it_costs(tmp_path):
         assert one.seconds == pytest.approx(one.cells[0].cost / 300)
 
 
-def test_costs_take_as_long_as_they_measure(tmp_path):
+def test_costs_take_as_long_as_they_measure_and_as_counting_one_does(tmp_path, monkeypatch):
+    grid = grid_of(studies.load("tape-table3"), "mini", ["rope", "cope"], 1)
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(forecasts.CostCell, "count", lambda _: now.append(now.pop() + 2.5))
+    found = foretold(grid, tmp_path)
+    assert found.seconds == pytest.approx(2 * (3 * grid[0].sizes.seconds + 2.5))
+    assert {one.speed.how for one in found.entries} == {
+        "as long as it measures, and 2.5 s to count it, as the first took"
+    }
+
+
+def test_a_speed_of_training_is_refused_where_nothing_is_trained(tmp_path):
     grid = grid_of(studies.load("tape-table3"), "mini", ["rope"], 1)
-    found = foretold(grid, tmp_path, tokens_per_second=100.0)
-    assert found.seconds == pytest.approx(3 * grid[0].sizes.seconds)
+    with pytest.raises(UsageError, match=r"got 100 for a study that trains nothing: leave it out"):
+        foretold(grid, tmp_path, tokens_per_second=100.0)
 
 
 def test_finished_cells_of_such_a_machine_tell(grid, tmp_path):
@@ -160,6 +172,19 @@ def test_people_are_told_what_is_known_and_what_is_not(grid, tmp_path):
     unknown = Forecast([], None, None, 1, 1, "cpu", 0.0, 0.0)
     assert "give --tokens-per-second" in " ".join(shown.summary(found, unknown, len(grid)))
     assert shown.table(expected).row_count == len(expected.entries)
+
+
+def test_what_trains_nothing_is_given_no_speed(tmp_path):
+    (tmp_path / "model").mkdir()
+    study = studies.load("tape-table9").with_settings({"lora": str(tmp_path / "model")})
+    grid = grid_of(study, "paper", None, None)
+    expected = foretold(grid, tmp_path)
+    said = [*shown.summary(plan(grid, tmp_path), expected, len(grid))]
+    assert said == [
+        "1 of 1 run to do, 0 finished.",
+        "Time: not known.",
+        "Speed of an arm and row, and of how many so: not known (1).",
+    ]
 
 
 @pytest.mark.parametrize(

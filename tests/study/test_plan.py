@@ -10,7 +10,7 @@ from milepost.study.cell import Cell
 from milepost.study.executors.local import Local
 from milepost.study.extension.cell import ExtensionCell
 from milepost.study.extension.study import BASE
-from milepost.study.plan import counted, grid_of, last_line, plan
+from milepost.study.plan import grid_of, last_line, plan
 from milepost.study.run import run
 
 STUDY = studies.load("cope-table2")
@@ -145,6 +145,5 @@ def test_folders_that_cannot_be_listed_hold_nothing(grid, tmp_path):
         tmp_path.parent.chmod(0o700)
 
 
-def test_words():
-    assert [counted(1, "result"), counted(1200, "result")] == ["1 result", "1,200 results"]
+def test_the_last_line_is_what_a_reason_comes_down_to():
     assert [last_line("a\nb\n\n"), last_line("")] == ["b", "no reason given"]

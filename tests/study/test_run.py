@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -156,6 +157,26 @@ def test_a_cell_ignores_ctrl_c_first_of_all(tiny, tmp_path, monkeypatch):
     assert handlers == [signal.SIG_IGN] * 2
 
 
+def test_a_failure_names_paths_as_the_folder_was_given(tiny, tmp_path, monkeypatch):
+    folder = Path(tmp_path.name)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+    def fail(cell, directory, **_):
+        raise UsageError(f"{directory / 'runs'} is damaged")
+
+    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.setattr(process, "_print_to", lambda _: None)
+    monkeypatch.setattr(cells, "run", fail)
+    try:
+        with pytest.raises(SystemExit):
+            process.live(one_cell(), folder, torch.get_num_threads(), None, None)
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+    reason = json.loads(work.failure_file(one_cell(), folder).read_text())["reason"]
+    assert reason.splitlines()[-1] == f"UsageError: {folder}/runs is damaged"
+
+
 def one_cell():
     return Cell.build(STUDY.arm("flip-flop"), "mini", Row("rope", "rope"), 0)
 
@@ -257,6 +278,18 @@ def test_results_of_an_earlier_recipe_become_strays(tiny, tmp_path):
 def test_two_runs_of_one_folder_are_refused(tiny, tmp_path):
     with locked(tmp_path), pytest.raises(UsageError, match="in use by process"):
         run(STUDY, tmp_path, scale="mini")
+
+
+def test_a_text_too_small_for_its_tokens_ends_a_study_before_it_begins(tmp_path):
+    pytest.importorskip("tokenizers")
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "one.txt").write_text("a few words\n" * 99)
+    study = studies.load("cope-table5").with_settings({"corpus": str(tmp_path / "text")})
+    nowhere = Nowhere()
+    with pytest.raises(UsageError, match="give more text, as corpus=PATH or corpus=hf:NAME"):
+        run(study, tmp_path, scale="paper", encodings=["rope"], seeds=1, executor=nowhere)
+    assert nowhere.asked == []
+    assert not (tmp_path / "study.json").exists()
 
 
 def test_another_study_in_the_folder_is_refused(tiny, tmp_path):

@@ -159,6 +159,18 @@ def test_other_tokens_are_windows_of_the_same_text() -> None:
     assert {one.task.vocab for one in other.test_sets().values()} == {other.vocab}
 
 
+def test_too_many_tokens_for_a_small_corpus_are_found_before_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("tokenizers")
+    many = Text(corpus=str(FOLDER), length=8, tokens=50_257)
+    with pytest.raises(UsageError, match=r"tokens: expected at most [0-9]+.* got 50257: give more"):
+        many.check()
+    Text(corpus=str(FOLDER), length=8, tokens=270).check()
+    monkeypatch.setattr("milepost.corpus.store.SMALL", 1)
+    many.check()  # of a big one that would take too long
+
+
 def test_tokens_from_a_file_are_those_learned(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     learned = Text(corpus=str(FOLDER), length=8, tokens=270)

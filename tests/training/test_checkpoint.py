@@ -70,15 +70,18 @@ def test_other_settings_are_listed(saved: Path, make_settings: Make) -> None:
 
 
 def test_a_missing_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no checkpoint at .*without --resume"):
-        checkpoint.load(tmp_path / "checkpoint.pt")
+    path, run = tmp_path / "run" / "checkpoint.pt", "give that of a run of `milepost train`"
+    for why in ("there is no such folder", "the folder is empty", "the folder holds other files"):
+        with pytest.raises(UsageError, match=rf"^no checkpoint at .*, {why}: {run}$"):
+            checkpoint.load(path)
+        (path.parent / "other").touch() if path.parent.exists() else path.parent.mkdir()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
 def test_a_truncated_checkpoint(share: float, saved: Path) -> None:
     whole = saved.read_bytes()
     saved.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(UsageError, match=r"checkpoint\.pt is damaged.*another --out"):
+    with pytest.raises(UsageError, match=r"checkpoint\.pt is damaged.*into another folder"):
         checkpoint.load(saved)
 
 

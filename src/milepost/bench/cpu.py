@@ -19,6 +19,7 @@ from milepost.bench.plan import DTYPES, Plan
 from milepost.bench.results import BOTH, FORMAT, FORWARD, MILEPOST, Record, ratio, timed
 from milepost.files import write_json
 from milepost.ops import native
+from milepost.wording import counted
 
 # How long a check and a measurement of memory take, beside the cases, for the time left
 CHECK_SECONDS, PROCESS_SECONDS = 0.3, 4.0
@@ -54,7 +55,7 @@ def run(
 def label(case: Case) -> str:
     """A case in a line of text."""
     gates = f", {case.gates} gates" if len(SUBJECTS[case.op].gates) > 1 else ""
-    threads = "1 thread" if case.threads == 1 else f"{case.threads} threads"
+    threads = counted(case.threads, "thread")
     decode = "decoding, " if case.decode else ""
     return f"{case.op}{gates}, {decode}{threads}, D={case.head_dim}, T={case.keys}"
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from milepost.errors import UsageError
 from milepost.files import read_object
+from milepost.wording import counted
 
 FORMAT, KIND = 1, "cpu"
 FIELDS = (
@@ -108,7 +109,7 @@ class Group:
     def title(self) -> str:
         """As it stands above a table."""
         gates = "" if self.alone else f", {self.gates} gates"
-        threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        threads = counted(self.threads, "thread")
         return f"{self.op}{gates}, {'decoding, ' if self.decode else ''}{threads}"
 
     alone: bool = False

@@ -77,8 +77,16 @@ def run(arguments: Arguments) -> int:
             f"--apply-chat-template: the tokenizer in {arguments.directory} has no chat template: "
             f"leave it out"
         )
+    from milepost.hf.tokenizer import words_of
     from milepost.training.device import randomness_of
 
+    if words_of(tokenizer) is not None:
+        task = convert.task_of(arguments.directory) or "another task"
+        raise UsageError(
+            f"{arguments.directory} was trained on {task} and knows no other words than that has: "
+            f"expected a model of English, such as a run of the task passkey or text, or a Hugging "
+            f"Face folder; `milepost evaluate` tests a run on its own task"
+        )
     asking = passkey if arguments.question == "passkey" else last_sentence
     with randomness_of(arguments.seed, model.device):
         scores, answers = asking(model, tokenizer, arguments)
@@ -231,6 +239,7 @@ def decoding(arguments: Arguments, count: int) -> Any:
 def with_time_left(things: Iterable[Any], count: int) -> Iterator[Any]:
     """The same things, with a line on the progress of whoever takes them on standard error."""
     from milepost.report.live import Lines, duration
+    from milepost.wording import counted
 
     began = time.monotonic()
     with Lines() as lines:
@@ -238,7 +247,7 @@ def with_time_left(things: Iterable[Any], count: int) -> Iterator[Any]:
         for done, thing in enumerate(things):
             if done:
                 left = (time.monotonic() - began) / done * (count - done)
-                about = f"{done} of {count} answers, {duration(left)} left"
+                about = f"{done} of {counted(count, 'answer')}, {duration(left)} left"
                 lines.display.update(task, completed=done, about=about)
                 if lines.due():
                     lines.log(about)

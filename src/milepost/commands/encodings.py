@@ -10,35 +10,30 @@ class Arguments:
 
 def run(arguments: Arguments) -> int:
     """Print the list."""
-    from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from milepost.encoding import describe, names
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("encoding", no_wrap=True)
-    table.add_column("what it changes")
-    table.add_column("parameters", justify="right", no_wrap=True)
-    table.add_column("caches")
-    table.add_column("fused")
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
     for name in names():
         facts = describe(name)
         fused = [backend for backend in facts["backends"] if backend != "reference"]
-        changes = Text(facts["changes"])
-        changes.append(f"\n{facts['paper']}", style="dim")
+        told = [facts["paper"], f"{facts['parameters']:,} parameters"]
+        told += [f"caches {', '.join(more)} too"] if (more := facts["cached"][2:]) else []
+        told += [f"fused: {', '.join(fused) or 'none'}"] if len(fused) < 2 else []
         table.add_row(
             Text(name, style="bold"),
-            changes,
-            f"{facts['parameters']:,}",
-            Text(", ".join(facts["cached"])),
-            Text(", ".join(fused) or "–"),
+            Text(facts["changes"]).append(f"\n{'; '.join(told)}", style="dim"),
         )
-    console = Console()
+    console = Console(highlight=False)
     console.print(table)
     console.print(
-        "parameters: on a model of 12 layers and 12 heads of 64. caches: what each token leaves "
-        "for later ones. fused: backends beside plain PyTorch (reference)."
+        "\nParameters: on a model of 12 layers and 12 heads of 64. All cache keys and values of "
+        "each token. Unless it says otherwise, there are fused kernels (triton, native) beside "
+        "plain PyTorch."
     )
     return 0

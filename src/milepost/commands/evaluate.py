@@ -36,7 +36,13 @@ class Arguments:
 def run(arguments: Arguments) -> int:
     """Print a table of error rates or perplexities; 1 if the model refused one."""
     from milepost.errors import UsageError
+    from milepost.study.study import DECLARATION
 
+    if (arguments.directory / DECLARATION).exists():
+        raise UsageError(
+            f"{arguments.directory} is the folder of a study, expected that of a run of `milepost "
+            f"train`: `milepost report {arguments.directory}` shows what the study measured"
+        )
     asked = (arguments.window, arguments.stride, arguments.by_position or None)
     if arguments.test_set is None and _is_of_text(arguments.directory):
         return _run_text(arguments)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from milepost.errors import UsageError
+from milepost.wording import counted
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def write(model: Any, tokenizer: Any, text: str, arguments: Arguments) -> None:
         print(tokenizer.decode(new, skip_special_tokens=True))
     sys.stdout.flush()
     print(
-        f"{len(new)} tokens in {seconds:.2f} s after {len(ids)} of the text, "
+        f"{counted(len(new), 'token')} in {seconds:.2f} s after {len(ids)} of the text, "
         f"{len(new) / seconds:.1f} tokens per second",
         file=sys.stderr,
     )

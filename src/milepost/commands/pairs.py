@@ -8,7 +8,7 @@ from milepost.errors import UsageError
 
 
 def pairs(argument: str, given: Sequence[str]) -> dict[str, Any]:
-    """`name=value` words as a dict; a value is read as JSON, or else is the text itself."""
+    """`name=value` words as a dict; a value is read as JSON, or is `none`, or the text itself."""
     values = {}
     for word in given:
         name, equals, text = word.partition("=")
@@ -19,5 +19,5 @@ def pairs(argument: str, given: Sequence[str]) -> dict[str, Any]:
         try:
             values[name] = json.loads(text)
         except ValueError:
-            values[name] = text
+            values[name] = None if text == "none" else text
     return values

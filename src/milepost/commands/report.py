@@ -20,6 +20,7 @@ class Arguments:
 
 def run(arguments: Arguments) -> int:
     """Print the table and write the rest, or write the summary."""
+    check(arguments.directory, arguments.summary)
     if arguments.summary is not None:
         from milepost.report import summary
 
@@ -30,3 +31,23 @@ def run(arguments: Arguments) -> int:
 
     show_and_write(arguments.directory)
     return 0
+
+
+def check(folder: Path, summary: Path | None) -> None:
+    """A `UsageError` for one study where several are summed up, and for several without that."""
+    from milepost.errors import UsageError
+    from milepost.study.study import DECLARATION
+    from milepost.wording import counted
+
+    alone = (folder / DECLARATION).exists()
+    inside = sorted(path.parent for path in folder.glob(f"*/{DECLARATION}"))
+    if summary is not None and alone and not inside:
+        raise UsageError(
+            f"{folder} is the folder of one study, and --summary takes a folder of such folders: "
+            f"leave --summary out, or give the folder that this one is in"
+        )
+    if summary is None and inside and not alone:
+        raise UsageError(
+            f"{folder} has the folders of {counted(len(inside), 'study', 'studies')}: give one of "
+            f"them, as {inside[0]}, or add --summary FILE for all of them on one page"
+        )

@@ -42,8 +42,8 @@ class Arguments:
     """The folder for results; runs/NAME-SCALE if left out. Results of the same runs in folders
     beside it are taken."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """What differs from the scale in every run, such as steps=10; of tape-table2 also
-    checkpoint=PATH corpus=PATH."""
+    """What differs from the scale, such as steps=10 clip=none, in every run whose task has it; of
+    tape-table2 also checkpoint=PATH corpus=PATH."""
     retry: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Run what failed before once more."""
     keep_runs: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -69,6 +69,7 @@ def run(arguments: Arguments) -> int:
     from milepost import studies
     from milepost.commands.pairs import pairs
     from milepost.errors import UsageError
+    from milepost.study.study import Study
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError(
@@ -80,6 +81,9 @@ def run(arguments: Arguments) -> int:
     study = studies.load(arguments.name)
     if arguments.settings:
         study = study.with_settings(pairs("settings", arguments.settings))
+        for name, arms in study.lacking.items() if isinstance(study, Study) else ():
+            told = f"{name} is left out of {', '.join(arms)}, whose task has no such setting"
+            print(f"note: {told}", file=sys.stderr)
     if arguments.tokens_per_second is not None and not arguments.dry_run:
         raise UsageError("--tokens-per-second is for --dry-run: give both, or leave it out")
     executor = executor_of(arguments, study)
@@ -96,7 +100,8 @@ def show_list() -> int:
     from milepost.report import listing
 
     console = Console(highlight=False)
-    console.print(listing.table())
+    for line in listing.lines():
+        console.print(line)
     return 0
 
 
@@ -184,6 +189,7 @@ def work(arguments: Arguments, study: AnyStudy, directory: Path, executor: Execu
     from milepost.report.live import StudyLines
     from milepost.report.write import show_and_write
     from milepost.study.run import run as run_study
+    from milepost.wording import counted
 
     if find_spec("matplotlib") is None:
         print(
@@ -219,9 +225,11 @@ def work(arguments: Arguments, study: AnyStudy, directory: Path, executor: Execu
         )
         return 130
     if progress.running:
-        waiting = f", {len(progress.queued)} wait for others" if progress.queued else ""
+        queued = len(progress.queued)
+        waiting = f", {counted(queued, 'waits', 'wait')} for others" if queued else ""
+        jobs = counted(len(progress.running), "job is", "jobs are")
         print(
-            f"{len(progress.running)} jobs are with the cluster{waiting}; the same command "
+            f"{jobs} with the cluster{waiting}; the same command "
             "collects what is done and submits what can begin",
             file=sys.stderr,
         )

@@ -14,7 +14,7 @@ class Arguments:
     """List the tasks and their test sets with an example, carets under the scored tokens."""
 
     task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
-    """Only this task, with an example of each of its test sets."""
+    """Only this task, or this other recipe for one, with an example of each of its test sets."""
     scale: Literal["mini", "paper"] = "mini"
     """The task's settings to draw with."""
     seed: int = 0
@@ -27,8 +27,12 @@ def run(arguments: Arguments) -> int:
     from milepost.training import recipes
 
     for name in tasks.names() if arguments.task is None else [arguments.task]:
-        task = tasks.build(name, **recipes.find(name, arguments.scale).get("task_settings", {}))
+        recipe = recipes.find(name, arguments.scale)
+        task = tasks.build(recipe.get("task", name), **recipe.get("task_settings", {}))
         print(f"{name}: {task.paper}")
+        if others := recipes.others(name):
+            names = f"{', '.join(others)} (milepost train --task {others[0]})"
+            print(f"  {'other recipes':18}{names}")
         for label, test_set in task.test_sets().items():
             print(f"  {label:18}{test_set.about}")
             if arguments.task is not None or label == "in":

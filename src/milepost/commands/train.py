@@ -19,7 +19,7 @@ class Arguments:
     """
 
     task: Annotated[str, tyro.conf.arg(metavar="NAME")]
-    """From `milepost tasks`."""
+    """From `milepost tasks`: a task, or another recipe for one, such as prose or code for text."""
     encoding: Annotated[str, tyro.conf.arg(metavar="NAME")]
     """From `milepost encodings`."""
     scale: Literal["mini", "paper"] = "mini"
@@ -63,8 +63,8 @@ class Arguments:
     evaluate_every: int | None = None
     """Measure the in-distribution error every so many steps; 0 for never."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE")] = ()
-    """The rest of milepost.training.settings: betas=[0.9,0.95], eps, train_sequences,
-    evaluate_sequences and evaluate_on=["sparse"]."""
+    """The rest of milepost.training.settings: betas=[0.9,0.95], eps, train_sequences (a number, or
+    none for ever new ones), evaluate_sequences and evaluate_on=["sparse"]."""
     device: str | None = None
     """cpu or cuda; the first GPU if there is one, or under torchrun each process's own."""
 
@@ -96,6 +96,7 @@ def run(arguments: Arguments) -> int:
     from milepost.training import recipes
     from milepost.training.distributed import leads
     from milepost.training.loop import train
+    from milepost.wording import counted
 
     given = {name: getattr(arguments, name) for name in SETTINGS}
     changes = {name: value for name, value in given.items() if value is not None}
@@ -140,6 +141,7 @@ def run(arguments: Arguments) -> int:
         )
         return 130
     loss = math.nan if outcome.loss is None else outcome.loss
-    print(f"{out}: {outcome.step} steps in {outcome.seconds:.0f} s, loss {loss:.4f}")
+    steps = counted(outcome.step, "step")
+    print(f"{out}: {steps} in {outcome.seconds:.0f} s, loss {loss:.4f}")
     print(f"test it: milepost evaluate {out}")
     return 0

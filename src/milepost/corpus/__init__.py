@@ -89,6 +89,11 @@ def documents(corpus: str) -> list[tuple[str, list[tuple[str, bytes]]]]:
     return by_split(_read(corpus, source_of(corpus)))
 
 
+def is_small(corpus: str) -> bool:
+    """Whether it is known to be read in a moment, and to stay in memory."""
+    return _stays(source_of(resolved(corpus)))
+
+
 def line_ends_are_words(corpus: str) -> bool:
     """Whether the corpus is WikiText, of which a line end is counted as a word, its <eos>."""
     return source_of(resolved(corpus)).line_ends
@@ -133,7 +138,7 @@ def source_of(corpus: str) -> Source:
 @lru_cache(maxsize=8)
 def _load(corpus: str) -> Mapping[str, UInt8[np.ndarray, " N"]]:
     source = source_of(corpus)
-    if source.size is not None and source.size <= store.SMALL:
+    if _stays(source):
         texts: dict[str, list[bytes]] = {split: [] for split in SPLITS}
         for split, _, text in _read(corpus, source):
             texts[split].append(text)
@@ -152,6 +157,10 @@ def _load(corpus: str) -> Mapping[str, UInt8[np.ndarray, " N"]]:
             f"{', '.join(SUFFIXES)} files, or a file"
         )
     return found
+
+
+def _stays(source: Source) -> bool:
+    return source.size is not None and source.size <= store.SMALL
 
 
 def _joined(corpus: str, source: Source) -> Iterator[tuple[str, bytes]]:
@@ -197,6 +206,7 @@ __all__ = [
     "documents",
     "exists",
     "files",
+    "is_small",
     "line_ends_are_words",
     "load",
     "of_path",

@@ -71,7 +71,8 @@ def _trained(source: str, size: int) -> Any:
     if learned.get_vocab_size() != size:
         raise UsageError(
             f"tokens: expected at most {learned.get_vocab_size()}, as many as the training "
-            f"documents of {source} have frequent pairs for, got {size}: take fewer, or more text"
+            f"documents of {source} have frequent pairs for, got {size}: give more text, as "
+            f"corpus=PATH or corpus=hf:NAME, or fewer, as tokens={learned.get_vocab_size()}"
         )
     return learned
 

@@ -144,6 +144,13 @@ def load(
     return model.to(place).eval(), from_pretrained(AutoTokenizer, folder)
 
 
+def task_of(folder: Path) -> str | None:
+    """The task that a run was trained on, or the run that a Hugging Face folder came from."""
+    if kind(folder) == "run":
+        return str(checkpoint.load_file(folder / rundir.CHECKPOINT)["settings"].task)
+    return read_run(folder)[0].task if (folder / RUN).exists() else None
+
+
 def load_converted(run_folder: Path) -> tuple[MilepostForCausalLM, Settings, Task]:
     """The model of a run in transformers, on the CPU; its settings; its task."""
     with torch.random.fork_rng(devices=[]):  # what is drawn for new weights is not kept

@@ -10,6 +10,7 @@ trained cannot be said. So there is no end of text, and generation ends where it
 is no padding token, and prompts of different lengths are padded by hand, with any id and a mask.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -63,10 +64,17 @@ def encode(tokenizer: Any, text: str, **options: Any) -> list[int]:
             f"the text must be Unicode, got half of a surrogate pair at character {error.start}: "
             f"read it as UTF-8"
         ) from error
-    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
-    if isinstance(model, models.WordLevel):
-        known = tokenizer.get_vocab()
+    if (known := words_of(tokenizer)) is not None:
         for word in text.split():
-            if word not in known and model.unk_token not in known:
+            if word not in known:
                 raise unknown("word", word, known)
     return list(tokenizer.encode(text, **options))
+
+
+def words_of(tokenizer: Any) -> Collection[str] | None:
+    """The words of a tokenizer that has words only, and no token for others; None for others."""
+    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    if not isinstance(model, models.WordLevel):
+        return None
+    known: Collection[str] = tokenizer.get_vocab()
+    return None if model.unk_token in known else known

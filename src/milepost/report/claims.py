@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from milepost.report.results import Results, mean_and_spread
-from milepost.report.verdicts import Judged, counted, untestable, verdict
+from milepost.report.verdicts import FEW_SEEDS, Judged, borne_out, untestable, verdict
 from milepost.study.study import Claim, Column, Table
+from milepost.wording import counted
 
 
 def judged(results: Results) -> list[Judged]:
@@ -37,15 +38,16 @@ def judge(results: Results, claim: Claim) -> Judged:
     }
     known = [bears_out(claim, outcome) for outcome in outcomes.values() if outcome is not None]
     if len(known) < len(outcomes):
-        return untestable(claim, "two seeds of each of its rows are needed")
+        return untestable(claim, FEW_SEEDS)
     turned = [
         place
         for place, outcome in outcomes.items()
         if (outcome != 0 if claim.same else outcome == -1)
     ]
-    why = f"{known.count(1)} of {counted(len(known), 'comparison')} bear it out"
+    why = borne_out(known.count(1), len(known))
     if turned:
-        why += f", {len(turned)} {'differ' if claim.same else 'go the other way'}"
+        words = ("differs", "differ") if claim.same else ("goes the other way", "go the other way")
+        why += f", {counted(len(turned), *words)}"
         why += f" ({'; '.join(turned)})" if len(turned) <= 6 else ""
     return Judged(claim, verdict(known), why)
 
@@ -77,7 +79,7 @@ def _reaches(
         for row in claim.better:
             entry = results.entry(column, row)
             if len(entry.values) < 2 or entry.mean is None:
-                return untestable(claim, f"two seeds of {row} are needed")
+                return untestable(claim, FEW_SEEDS)
             reached.append(entry.mean >= limit if table.unit.higher else entry.mean <= limit)
             values = mean_and_spread(entry.values, table.unit)
             shown.append(f"{row} {values} in {_where(table, column)}")

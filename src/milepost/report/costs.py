@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from milepost.report import costs_plots, grid, html
 from milepost.report.costs_results import Found, Spread, counted_ratio
 from milepost.report.grid import Grid
-from milepost.report.verdicts import Judged, untestable, verdict
+from milepost.report.verdicts import Judged, told, untestable, verdict
 from milepost.study.costs.study import PARTS, Claim
 from milepost.study.figures import Figures
+from milepost.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -187,22 +188,22 @@ def how(found: Found, result: Mapping[str, Any]) -> str:
     ]
     processor = where["device"] if where["device"] != "cpu" else where["processor"]
     return (
-        f"Timed at {found.scale} scale: {model['layers']} layers of {model['dim']}, "
-        f"{model['heads']} heads, {sizes['batch']} × {sizes['length']} tokens, "
-        f"{sizes['precision']}, on {processor} with {where['threads']} threads; {min(rounds)} to "
-        f"{max(rounds)} rounds. Attention layer and forward are without gradients. Tokens per "
-        f"second are those of forward and backward, for information."
+        f"Timed at {found.scale} scale: {counted(model['layers'], 'layer')} of {model['dim']}, "
+        f"{counted(model['heads'], 'head')}, {sizes['batch']} × {sizes['length']} tokens, "
+        f"{sizes['precision']}, on {processor} with {counted(where['threads'], 'thread')}; "
+        f"{min(rounds)} to {counted(max(rounds), 'round')}. Attention layer and forward are "
+        f"without gradients. Tokens per second are those of forward and backward, for information."
     )
 
 
 def terminal(found: Found, console: Console) -> Iterable[RenderableType]:
     """The tables and their notes, to be printed one after the other."""
-    return grid.terminal(grids(found), [*map(str, judged(found)), *notes(found)])
+    return grid.terminal(grids(found), [*told(judged(found)), *notes(found)])
 
 
 def markdown(found: Found) -> str:
     """The same as Markdown."""
-    return grid.document(grids(found), [*map(str, judged(found))], notes(found))
+    return grid.document(grids(found), told(judged(found)), notes(found))
 
 
 def draw(found: Found) -> dict[str, str]:
@@ -216,13 +217,13 @@ def page(found: Found, drawn: Mapping[str, str]) -> str:
     figures = "".join(f"<figure>{svg}</figure>" for svg in drawn.values())
     body = [
         *html.opening(found),
-        f"<p>{len(found.finished)} of {len(found.cells)} cells finished, "
+        f"<p>{len(found.finished)} of {counted(len(found.cells), 'cell')} finished, "
         f"{len(found.failed)} failed; {found.minutes:.1f} minutes in all.</p>",
         f'<div class="plots">{figures}</div>' if figures else "",
         "" if figures else '<p class="quiet">No cell has finished yet.</p>',
         *map(grid.on_page, shown[:2]),
         "<h2>What became of the paper's claims</h2>" if found.study.claims else "",
-        html.bullets(map(str, judged(found))),
+        html.bullets(told(judged(found))),
         "<h2>How it was done</h2>",
         html.bullets(notes(found)),
         *map(grid.on_page, shown[2:]),

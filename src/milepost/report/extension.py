@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 from milepost.report import extension_plots, grid, html
 from milepost.report.extension_results import Extended, found_keys, nats, perplexity
 from milepost.report.grid import Grid
-from milepost.report.verdicts import Judged, counted, untestable, verdict
+from milepost.report.verdicts import FEW_SEEDS, Judged, borne_out, told, untestable, verdict
 from milepost.study.extension.study import Claim
 from milepost.study.figures import Figures
+from milepost.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -166,11 +167,11 @@ def judge(found: Extended, claim: Claim) -> Judged:
     outcomes = {place: difference(found, claim, *place) for place in asked}
     known_outcomes = [outcome for outcome in outcomes.values() if outcome is not None]
     if len(known_outcomes) < len(outcomes):
-        return untestable(claim, "two seeds of each of its rows are needed")
+        return untestable(claim, FEW_SEEDS)
     turned = [f"{worse} at {length}" for (worse, length), o in outcomes.items() if o == -1]
-    why = f"{known_outcomes.count(1)} of {counted(len(outcomes), 'comparison')} bear it out"
+    why = borne_out(known_outcomes.count(1), len(outcomes))
     if turned:
-        why += f", {len(turned)} go the other way ({', '.join(turned)})"
+        why += f", {counted(len(turned), 'goes', 'go')} the other way ({', '.join(turned)})"
     return Judged(claim, verdict(known_outcomes), why)
 
 
@@ -182,11 +183,10 @@ def judged(found: Extended) -> list[Judged]:
 def notes(found: Extended) -> list[str]:
     """What a reader needs to know below the tables."""
     study = found.study
-    seeds = "1 seed" if found.seeds == 1 else f"{found.seeds} seeds"
     lines = [
-        f"{seeds}, {found.scale} scale. Perplexity: mean ± sample standard deviation over seeds, "
-        "windows that do not overlap. Passkeys: pooled over seeds and depths, with the 95 % "
-        "interval (Wilson) of so many keys, which does not know of the seeds."
+        f"{counted(found.seeds, 'seed')}, {found.scale} scale. Perplexity: mean ± sample standard "
+        "deviation over seeds, windows that do not overlap. Passkeys: pooled over seeds and "
+        "depths, with the 95 % interval (Wilson) of so many keys, which does not know of the seeds."
     ]
     if found.finished:
         lines.append(how(found.finished[0][1]))
@@ -199,7 +199,8 @@ def notes(found: Extended) -> list[str]:
     few = {row: len(found.of(row)) for row in found.rows}
     fewer = [f"{row} {count}" for row, count in few.items() if count < found.seeds]
     if found.finished and fewer:
-        lines.append(f"Not every seed is there: of {found.seeds} seeds {', '.join(fewer)}.")
+        of = counted(found.seeds, "seed")
+        lines.append(f"Not every seed is there: of {of} {', '.join(fewer)}.")
     return [*lines, *found.warnings, f"Reproduce: {found.command}"]
 
 
@@ -214,16 +215,16 @@ def bases(found: Extended) -> list[int]:
 def how(result: Mapping[str, Any]) -> str:
     """The training, in a sentence or two."""
     s, T = result["settings"], result["length"]
-    asked = f"{len(s['depths'])} depths of {s['trials']} keys"
-    batch = s["accumulate"] * (s["texts"] + s["passkeys"])
+    asked = f"{counted(len(s['depths']), 'depth')} of {counted(s['trials'], 'key')}"
+    batch = counted(s["accumulate"] * (s["texts"] + s["passkeys"]), "sequence")
     base = (
-        f"Base: {s['layers']} layers, {s['heads']} heads, dimension {s['dim']}, bytes, trained for "
-        f"{s['base_steps']} steps at T = {T}. "
+        f"Base: {counted(s['layers'], 'layer')}, {counted(s['heads'], 'head')}, dimension "
+        f"{s['dim']}, bytes, trained for {counted(s['base_steps'], 'step')} at T = {T}. "
         if s["checkpoint"] is None
         else f"Base: a checkpoint of T = {T}. "
     )
     return (
-        f"{base}Extension: {s['steps']} steps of {batch} sequences of {s['factor'] * T} tokens, "
+        f"{base}Extension: {counted(s['steps'], 'step')} of {batch} of {s['factor'] * T} tokens, "
         f"AdamW at {s['lr']:g} after a warm-up of {s['warmup']}, the same for every row. "
         f"Perplexity is of {s['test_tokens']} tokens, passkeys of {asked} at each length and seed."
     )
@@ -231,12 +232,12 @@ def how(result: Mapping[str, Any]) -> str:
 
 def terminal(found: Extended, console: Console) -> Iterable[RenderableType]:
     """The tables and their notes, to be printed one after the other."""
-    return grid.terminal(grids(found), [*map(str, judged(found)), *notes(found)])
+    return grid.terminal(grids(found), [*told(judged(found)), *notes(found)])
 
 
 def markdown(found: Extended) -> str:
     """The same as Markdown."""
-    return grid.document(grids(found), [*map(str, judged(found))], notes(found))
+    return grid.document(grids(found), told(judged(found)), notes(found))
 
 
 def draw(found: Extended) -> dict[str, str]:
@@ -250,7 +251,7 @@ def page(found: Extended, drawn: Mapping[str, str]) -> str:
     figures = "".join(f"<figure>{svg}</figure>" for svg in drawn.values())
     body = [
         *html.opening(found),
-        f"<p>{len(found.finished)} of {len(found.cells)} cells finished, "
+        f"<p>{len(found.finished)} of {counted(len(found.cells), 'cell')} finished, "
         f"{len(found.failed)} failed; {found.minutes:.1f} minutes of training and testing in "
         f"all.</p>",
         f'<div class="plots">{figures}</div>' if figures else "",
@@ -259,7 +260,7 @@ def page(found: Extended, drawn: Mapping[str, str]) -> str:
         else '<p class="quiet">No cell has finished yet.</p>',
         *map(grid.on_page, shown[:2]),
         "<h2>What became of the paper's claims</h2>" if found.study.claims else "",
-        html.bullets(map(str, judged(found))),
+        html.bullets(told(judged(found))),
         "<h2>How it was done</h2>",
         html.bullets(notes(found)),
         *map(grid.on_page, shown[2:]),

@@ -15,6 +15,7 @@ from milepost.errors import UsageError
 from milepost.files import read_object
 from milepost.study.kinds import AnyStudy
 from milepost.study.study import FAILURE, read_declaration
+from milepost.wording import counted
 
 
 @dataclass(frozen=True)
@@ -125,14 +126,12 @@ class Folder:
         lines = []
         if self.failed:
             lines.append(
-                f"{len(self.failed)} of {len(self.cells)} cells failed: --retry runs them once "
-                "more; the page lists the reasons."
+                f"{len(self.failed)} of {counted(len(self.cells), 'cell')} failed, for reasons on "
+                f"the page: when they are gone, `milepost study {self.study.name} --retry` with "
+                "the options of before runs them again."
             )
         if self.strays:
-            lines.append(
-                f"{self.strays} {'result' if self.strays == 1 else 'results'} in the folder "
-                "belong to other settings and are left out."
-            )
+            lines.append(f"Left out: {counted(self.strays, 'result')} there of other settings.")
         return lines
 
     @property

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from milepost.wording import counted
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -41,16 +43,18 @@ def summary(plan: Plan, found: Forecast, total: int) -> Iterable[str]:
     """What the table comes to, and what it does not know."""
     todo, failed, taken = len(plan.todo), len(plan.failed), len(plan.elsewhere)
     finished = total - todo - failed - taken
-    said = [f"{todo} of {total} runs to do", f"{finished} finished"]
+    said = [f"{todo} of {counted(total, 'run')} to do", f"{finished} finished"]
     said += [f"{taken} to be taken from folders beside"] if taken else []
     said += [f"{failed} failed before and not tried again without --retry"] if failed else []
     yield ", ".join(said) + "."
     if not todo:
         return
+    trains = all(entry.trains for entry in found.entries)
     given = all(one.speed is not None and one.speed.how.startswith("at ") for one in found.entries)
     place = "one machine" if given else "one GPU" if found.device == "cuda" else "this machine"
     if found.seconds is None:
-        yield "Time: not known; give --tokens-per-second, as `milepost train` shows it there."
+        remedy = "; give --tokens-per-second, as `milepost train` shows it there"
+        yield f"Time: not known{remedy * trains}."
     else:
         yield (
             f"Time: {time(found.seconds)} of {place} run by run, "
@@ -61,22 +65,23 @@ def summary(plan: Plan, found: Forecast, total: int) -> Iterable[str]:
     ways = "; ".join(f"{how} ({count})" for how, count in known.items())
     yield f"Speed of an arm and row, and of how many so: {ways}."
     if any(how.startswith("measured") for how in known):
-        plural = "" if found.threads == 1 else "s"
-        threads = (
-            "" if found.device == "cuda" else f", with {found.threads} thread{plural} for a run"
-        )
+        each = counted(found.threads or 0, "thread")
+        threads = "" if found.device == "cuda" else f", with {each} for a run"
         yield (
             f"Measured one at a time on this {found.device}{threads}, a few steps each, while "
             f"{found.load:.1f} others were at work; from fewer sequences or layers the whole is "
             "worked out, more roughly."
         )
+    if not trains:
+        return
     yield (
         "Memory of a run: parameters, gradients, Adam's moments and, where measured, what a "
         "training step keeps for its backward pass. Add what PyTorch itself takes."
     )
     yield (
-        f"Disk: {size(found.checkpoints)} of checkpoints while {found.places} run, twice that as "
-        "they are replaced, and some kB for each result."
+        f"Disk: {size(found.checkpoints)} of checkpoints while "
+        f"{counted(found.places, 'runs', 'run')}, twice that as they are replaced, and some kB for "
+        "each result."
     )
 
 

@@ -15,7 +15,9 @@ from milepost.report import grid, table
 from milepost.report.claims import judged
 from milepost.report.folder import Cell, Folder
 from milepost.report.results import Results, mean_and_spread, percent
+from milepost.report.verdicts import folded
 from milepost.study.study import ERROR, Table
+from milepost.wording import counted
 
 KINDS = {
     "pictures": "What was measured",
@@ -78,10 +80,9 @@ def document(title: str, body: Iterable[str]) -> str:
 
 
 def _what_ran(results: Results) -> str:
-    seeds = "1 seed" if results.seeds == 1 else f"{results.seeds} seeds"
     return (
-        f"{', '.join(results.rows)}; {seeds}; {len(results.finished)} of "
-        f"{len(results.cells)} cells finished, {len(results.failed)} failed; "
+        f"{', '.join(results.rows)}; {counted(results.seeds, 'seed')}; {len(results.finished)} of "
+        f"{counted(len(results.cells), 'cell')} finished, {len(results.failed)} failed; "
         f"{results.minutes:.1f} minutes of training and testing in all."
     )
 
@@ -113,12 +114,14 @@ def _measured(each: Table) -> str:
 
 
 def _claims(results: Results) -> str:
+    own, line = folded(judged(results))
     lines = [
         f'<li class="{one.verdict.split()[0]}"><b>{escape(one.verdict)}</b>: '
         f"{escape(one.claim.text)} ({escape(one.claim.where)}). "
         f'<span class="quiet">{escape(one.why)}</span></li>'
-        for one in judged(results)
+        for one in own
     ]
+    lines += [f'<li class="not">{escape(each)}</li>' for each in line]
     return f'<h2>Claims</h2><ul class="notes">{"".join(lines)}</ul>' if lines else ""
 
 
@@ -212,7 +215,7 @@ def _settings(results: Results) -> str:
 
 def machines(found: Folder) -> str:
     """The versions and machines that made the results."""
-    lines = (f"{line} ({count} cells)" for line, count in found.machines.items())
+    lines = (f"{line} ({counted(count, 'cell')})" for line, count in found.machines.items())
     return details("Versions and machines", bullets(lines))
 
 

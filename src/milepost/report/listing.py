@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from milepost import studies
 from milepost.study.study import Study
+from milepost.wording import counted
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from milepost.study.kinds import AnyStudy
 
 
-def table() -> Table:
-    """A line for each study; no recipe is built, so that it is there at once."""
-    from rich import box
-    from rich.table import Table
+def lines() -> Iterator[RenderableType]:
+    """Two lines for each study; no recipe is built, so that they are there at once."""
+    from rich.padding import Padding
     from rich.text import Text
 
-    lines = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-    lines.add_column("study", no_wrap=True)
-    lines.add_column("what")
-    lines.add_column("rows x arms x seeds", justify="right")
-    for name in studies.names():
-        study = studies.load(name)
-        what = Text(study.title)
-        what.append(f"\n{study.paper}", style="dim")
+    known = [studies.load(name) for name in studies.names()]
+    width = max(len(study.name) for study in known)
+    for study in known:
+        yield Text.assemble((f"{study.name:{width}}", "bold"), f"  {study.title}")
+        below = Text(about(study), style="dim")
         if study.needs:
-            what.append(f"\nneeds {study.needs}")
-        if "mini" not in study.scales:
-            what.append(f"\nat {', '.join(study.scales)} scale alone", style="dim")
-        lines.add_row(Text(name, style="bold"), what, grid(study))
-    return lines
+            below.append(f"\nneeds {study.needs}")
+        yield Padding(below, (0, 0, 0, 2))
+    if any(study.minutes is not None for study in known):
+        yield Text("\nMinutes are those of the mini scale on two cores.", style="dim")
 
 
-def grid(study: AnyStudy) -> str:
-    """Rows x arms x seeds = runs; fewer where an arm trains only some of the rows."""
-    rows, seeds = len(study.encodings), study.seeds
-    if not isinstance(study, Study) or not study.arms:
-        return f"{rows} x 1 x {seeds} = {rows * seeds}"
-    trained = sum(arm.trains(row) for arm in study.arms for row in study.encodings)
-    whole = trained == rows * len(study.arms)
-    return f"{rows} x {len(study.arms)} x {seeds} {'=' if whole else '>'} {trained * seeds}"
+def about(study: AnyStudy) -> str:
+    """`Zhu et al. (2025), Table 8; 21 runs, ~5 min`."""
+    told = f"{cited(study.paper)}; {counted(runs(study), 'run')}"
+    if study.minutes is not None:
+        told += f", ~{study.minutes} min"
+    return told if "mini" in study.scales else f"{told}, at {', '.join(study.scales)} scale alone"
+
+
+def runs(study: AnyStudy) -> int:
+    """How many there are; an arm may train only some of the rows."""
+    rows = len(study.encodings)
+    if isinstance(study, Study) and study.arms:
+        rows = sum(arm.trains(row) for arm in study.arms for row in study.encodings)
+    return rows * study.seeds
+
+
+def cited(paper: str) -> str:
+    """A paper without its title: `Zhu et al. (2025), Table 8`."""
+    return re.sub(r", [^,;()]+ (\(\d{4}\))", r" \1", paper)

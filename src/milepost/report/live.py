@@ -10,6 +10,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from milepost.wording import counted
+
 if TYPE_CHECKING:
     from milepost.study.progress import Progress as StudyProgress
     from milepost.training.session import Progress as TrainingProgress
@@ -103,7 +105,7 @@ class StudyLines(Lines):
     def __call__(self, progress: StudyProgress, news: str | None) -> None:
         """Called several times a second, with a line of news now and then."""
         about = (
-            f"{progress.done} of {progress.total} cells, "
+            f"{progress.done} of {counted(progress.total, 'cell')}, "
             + (f"{len(progress.failed)} failed, " if progress.failed else "")
             + f"{duration(progress.seconds_left)} left"
         )

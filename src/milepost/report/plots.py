@@ -372,10 +372,18 @@ def _legend(axes: Any, handles: list[Any], columns: int) -> Any:
 
 
 def svg_text(figure: Any) -> str:
-    """The figure as SVG, the same each time."""
+    """The figure as SVG, the same each time, with rectangles in a third of matplotlib's letters."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()
+    return re.sub(_RECTANGLE, _shorter, text.getvalue())
+
+
+_RECTANGLE = re.compile(r"M (\S+) (\S+) \nL (\S+) \2 \nL \3 (\S+) \nL \1 \4 \nz")
+
+
+def _shorter(rectangle: re.Match[str]) -> str:
+    left, top, right, low = (f"{float(place):.2f}" for place in rectangle.groups())
+    return f"M{left} {top}H{right}V{low}H{left}z"
 
 
 def plain(svg: str) -> str:

@@ -27,7 +27,8 @@ class Entry:
     """One entry of a table: a row's values in the table's unit, one for each seed that finished.
 
     `trained` is whether the row is trained on that arm at all; `refused` how many models could not
-    read what they were asked.
+    read what they were asked; `finished` how many seeds there are, with a value or without, as of
+    the positions of a row that has none.
     """
 
     values: tuple[float, ...]
@@ -36,6 +37,7 @@ class Entry:
     paper: Figure | None
     trained: bool = True
     refused: int = 0
+    finished: int = 0
 
     @property
     def mean(self) -> float | None:
@@ -88,6 +90,7 @@ class Results(Folder):
             paper=column.paper.get(encoding),
             trained=bool(cells),
             refused=sum(refused(cell, column) for cell in cells),
+            finished=sum(cell.result is not None for cell in cells),
         )
 
     def unit(self, column: Column) -> Unit:

@@ -22,6 +22,7 @@ from milepost.report.grid import escape
 from milepost.report.plots import plain
 from milepost.report.write import Kind, kind_of
 from milepost.study.study import DECLARATION, read_declaration
+from milepost.wording import counted
 
 VERDICTS = ("seen here", "not seen here", "contradicted here", "not testable here")
 
@@ -125,7 +126,7 @@ def counts(entries: list[Entry]) -> str:
     """How many claims came out how."""
     verdicts = Counter(one.verdict for entry in entries for one in entry.kind.judged(entry.found))
     told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
-    return f"Of {verdicts.total()} claims: {told}.\n"
+    return f"Of {counted(verdicts.total(), 'claim')}: {told}.\n"
 
 
 def index(entries: list[Entry]) -> str:
@@ -147,8 +148,9 @@ def ran(entry: Entry) -> str:
         {str(result["versions"].get("commit", "not recorded"))[:12] for result in results}
     )
     places = sorted({_place(result["machine"]) for result in results})
+    minutes = counted(round(entry.found.minutes), "minute")
     return (
-        f"{len(results)} runs, {entry.found.minutes:.0f} minutes in all, on {'; '.join(places)}; "
+        f"{counted(len(results), 'run')}, {minutes} in all, on {'; '.join(places)}; "
         f"commit {', '.join(commits)}."
     )
 

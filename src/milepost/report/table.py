@@ -20,7 +20,9 @@ from milepost.report.results import (
     number,
     summary,
 )
+from milepost.report.verdicts import told
 from milepost.study.study import ERROR, Arm, Column, Figure, Table, Unit
+from milepost.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -57,7 +59,7 @@ def status(entry: Entry) -> str:
     if entry.refused:
         return "refused"
     if not entry.values:
-        return "not run"
+        return "–" if entry.finished else "not run"
     if len(entry.values) < entry.seeds:
         return f"({len(entry.values)} of {entry.seeds} seeds)"
     return ""
@@ -85,12 +87,12 @@ def _off(results: Results, column: Column, encoding: str) -> bool:
 def notes(results: Results) -> list[str]:
     """What a reader needs to know below the tables, one sentence or two each."""
     study = results.study
-    seeds = "1 seed" if results.seeds == 1 else f"{results.seeds} seeds"
+    seeds = counted(results.seeds, "seed")
     what = "Test error in %, mean" if _only_errors(results) else "Mean"
     spread = " ± sample standard deviation over" if results.seeds > 1 else " of"
     lines = [f"{what}{spread} {seeds}, {results.scale} scale."]
     if _has_figures(results):
-        of_seeds = f" (standard deviation over its {study.paper_seeds} seeds)"
+        of_seeds = f" (standard deviation over its {counted(study.paper_seeds, 'seed')})"
         lines[0] += (
             f" With it the paper's own figure{of_seeds * _has_spreads(results)}: {study.paper}."
         )
@@ -139,14 +141,15 @@ def size(results: Results, arm: Arm) -> str:
             settings = result["settings"]
             model, tested = settings["model"], result["test_sets"].get("in")
             line = (
-                f"{arm.title}: {settings['steps']} steps of "
-                f"{settings['batch'] * settings['accumulate']} sequences"
+                f"{arm.title}: {counted(settings['steps'], 'step')} of "
+                f"{counted(settings['batch'] * settings['accumulate'], 'sequence')}"
             )
             if tested is not None:
                 line += f" of up to {tested['length']} tokens"
-            line += f"; {model['layers']} layers, {model['heads']} heads, dimension {model['dim']}"
+            line += f"; {counted(model['layers'], 'layer')}, {counted(model['heads'], 'head')}"
+            line += f", dimension {model['dim']}"
             if tested is not None:
-                line += f"; {tested['sequences']} sequences to test on"
+                line += f"; {counted(tested['sequences'], 'sequence')} to test on"
             return f"{line}."
     return ""
 
@@ -159,8 +162,8 @@ def verdicts(results: Results) -> list[str]:
     found = sum(comparison.verdict == "found" for comparison in judged)
     units = dict.fromkeys(comparison.table.unit for comparison in judged)
     lines = [
-        f"Of {len(judged)} differences between {results.kind} in the paper's figures, {found} "
-        f"{'is' if found == 1 else 'are'} found here (a difference counts from twice its standard "
+        f"Of {counted(len(judged), 'difference')} between {results.kind} in the paper's figures, "
+        f"{counted(found, 'is', 'are')} found here (a difference counts from twice its standard "
         f"error and {' or '.join(map(least, units))})."
     ]
     missing: dict[str, list[str]] = {}
@@ -218,7 +221,7 @@ def terminal(results: Results, console: Console) -> Iterable[RenderableType]:
 
 def lines(results: Results) -> list[str]:
     """What stands below the tables: the claims and what became of them, then the notes."""
-    return [*map(str, judged(results)), *notes(results)]
+    return [*told(judged(results)), *notes(results)]
 
 
 def _rich_table(results: Results, table: Table, *, below: bool) -> RichTable:

@@ -14,6 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from milepost.wording import counted
+
+FEW_SEEDS = "two seeds of each of its rows are needed"
+
 Verdict = Literal["seen here", "not seen here", "contradicted here", "not testable here"]
 
 
@@ -55,6 +59,23 @@ def verdict(outcomes: Iterable[int]) -> Verdict:
     return "contradicted here" if 2 * found.count(-1) > len(found) else "not seen here"
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 comparison`, `2 comparisons`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def borne_out(held: int, of: int) -> str:
+    """`1 of 2 comparisons bears it out`."""
+    return f"{held} of {counted(of, 'comparison')} {'bears' if 1 in (held, of) else 'bear'} it out"
+
+
+def folded(judged: Iterable[Judged]) -> tuple[list[Judged], list[str]]:
+    """The claims that have a line of their own, and the line of several that lack a second seed."""
+    claims = [*judged]
+    few = [one.claim for one in claims if one.why == FEW_SEEDS]
+    if len(few) < 2:
+        return claims, []
+    named = "; ".join(f"{claim.text} ({claim.where})" for claim in few)
+    line = f"Not testable here: {len(few)} claims need two seeds of each row: {named}."
+    return [one for one in claims if one.why != FEW_SEEDS], [line]
+
+
+def told(judged: Iterable[Judged]) -> list[str]:
+    """What became of the claims, a line for each, or for several that lack a second seed."""
+    own, line = folded(judged)
+    return [*map(str, own), *line]

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -88,7 +89,7 @@ class Cell:
     def label(self) -> str:
         return f"{self.arm}, {self.encoding}, seed {self.seed}"
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """The name of the cell's files: a digest of everything that decides its numbers."""
         decisive: dict[str, Any] = {
@@ -142,7 +143,7 @@ class Cell:
             for name, (kind, settings) in self.probes.items()
         }
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """All of it, to order cells and foretell their time."""
         tests = {**self.test_costs, **self.probe_costs}
@@ -261,13 +262,18 @@ def run(
 
 def _apart(task: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A user's settings: those of the task, and those of the training."""
-    of_task = tasks.settings_of(task)
-    of_training = {f.name for f in fields(Settings)} - {*recipes.DECIDED}
+    known, of_task = settable(task), tasks.settings_of(task)
     for name in overrides:
-        if name not in of_task and name not in of_training:
-            raise unknown("setting", name, [*of_task, *of_training])
+        if name not in known:
+            raise unknown("setting", name, known)
     mine = {name: value for name, value in overrides.items() if name in of_task}
     return mine, {name: value for name, value in overrides.items() if name not in of_task}
+
+
+def settable(task: str) -> set[str]:
+    """The names of what a user may set: of the task, and of its training."""
+    of_training = {f.name for f in fields(Settings)} - {*recipes.DECIDED}
+    return {*tasks.settings_of(task), *of_training}
 
 
 def resumable(folder: Path) -> bool:

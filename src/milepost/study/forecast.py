@@ -3,8 +3,8 @@
 The time of a cell is its cost (`milepost.study.cell.Work`, arithmetic in a unit of the study's
 own) times the seconds that a unit takes. How long that is, in this order:
 
-- what the study itself says, if it measures for so many seconds;
 - what the user says: `tokens_per_second` in training, of a machine that may be another one;
+- of costs, how long the study measures for, and how long it takes here to count the first row;
 - finished cells of the same arm and row in the folder, if they ran on such a machine as this;
 - a measurement here: a few training steps of the arm and row, on real data, of 1, 4, 16, ...
   sequences up to the batch. Where that takes too long, the time of the rest is the straight line
@@ -87,6 +87,11 @@ class Entry:
         return None if self.speed is None else self.speed.pace * self.cells[0].cost
 
     @property
+    def trains(self) -> bool:
+        """Whether it has a speed in tokens."""
+        return _pace(self.cells[0], 1.0) is not None
+
+    @property
     def memory(self) -> float | None:
         """Bytes of one in training: parameters, gradients, moments, and what backward needs."""
         if self.parameters is None:
@@ -142,7 +147,8 @@ def forecast(
         tokens_per_second: in training, instead of measuring.
 
     Raises:
-        UsageError: the device cannot be used here, or the speed is not above 0.
+        UsageError: the device cannot be used here; or the speed is not above 0, or given where
+            nothing is trained.
     """
     if tokens_per_second is not None and not 0 < tokens_per_second < float("inf"):
         raise UsageError(
@@ -154,20 +160,21 @@ def forecast(
     groups: dict[tuple[str, str], list[Work]] = {}
     for cell in found.todo:
         groups.setdefault((cell.arm, cell.encoding), []).append(cell)
-    timed = {
-        key: Speed(len(PARTS) * of[0].sizes.seconds, "as long as it measures, and a little more")
-        for key, of in groups.items()
-        if isinstance(of[0], CostCell)
-    }
-    if timed:
-        speeds = timed
-    elif tokens_per_second is not None:
+    costs = {key: cell for key, (cell, *_) in groups.items() if isinstance(cell, CostCell)}
+    if tokens_per_second is not None:
         how = f"at {tokens_per_second:,.0f} tokens/s"
         speeds = {
             key: Speed(pace, how)
             for key, of in groups.items()
             if (pace := _pace(of[0], tokens_per_second)) is not None
         }
+        if groups and not speeds:
+            raise UsageError(
+                f"tokens_per_second is the speed of training, got {tokens_per_second:g} for a "
+                f"study that trains nothing: leave it out"
+            )
+    elif costs:
+        speeds = _costs(costs)
     else:
         speeds = _results(grid, directory, place.type)
         speeds |= _measure(
@@ -203,6 +210,17 @@ def _pace(cell: Work, tokens_per_second: float) -> float | None:
     length = cell.settings.length if isinstance(cell, ScrollsCell) else cell.task.max_length - 1
     s = cell.settings
     return s.steps * s.batch * s.accumulate * length / tokens_per_second / cell.training_cost
+
+
+def _costs(first: dict[tuple[str, str], CostCell]) -> dict[tuple[str, str], Speed]:
+    """As long as each measures, and as it takes here to count one."""
+    began = time.monotonic()
+    next(iter(first.values())).count()
+    counting = time.monotonic() - began
+    how = f"as long as it measures, and {counting:.1f} s to count it, as the first took"
+    return {
+        key: Speed(len(PARTS) * cell.sizes.seconds + counting, how) for key, cell in first.items()
+    }
 
 
 def _results(grid: Sequence[Work], directory: Path, device: str) -> dict[tuple[str, str], Speed]:

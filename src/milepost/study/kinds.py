@@ -39,6 +39,10 @@ class AnyStudy(Protocol):
         """How many by default."""
 
     @property
+    def minutes(self) -> int | None:
+        """Of the mini scale, on two cores, measured."""
+
+    @property
     def encodings(self) -> tuple[str, ...]:
         """The names of its rows."""
 

@@ -21,6 +21,7 @@ from milepost.study.costs.cell import CostCell
 from milepost.study.kinds import AnyStudy
 from milepost.study.study import FAILURE
 from milepost.study.work import Work
+from milepost.wording import counted
 
 
 @dataclass(frozen=True)
@@ -145,8 +146,3 @@ def _folders_beside(directory: Path) -> list[Path]:
 def last_line(text: str) -> str:
     """What a reason comes down to."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), "no reason given")
-
-
-def counted(count: int, what: str) -> str:
-    """`1 result`, `2 results`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

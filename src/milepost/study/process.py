@@ -51,12 +51,12 @@ def live(
         torch.set_num_threads(threads)
         cell.run(directory, report=report, stop=lambda: stopping, device=device)
     except Exception as error:
-        write_failure(cell, directory, _reason(error).replace(str(directory), "."))
+        write_failure(cell, directory, _reason(error))
         sys.exit(1)
 
 
 def _reason(error: Exception) -> str:
-    """The error and where it came from, without the folders of this machine."""
+    """The error and where it came from, without the folders of the code."""
     calls = traceback.extract_tb(error.__traceback__)[-6:]
     lines = [f"{Path(call.filename).name}:{call.lineno} in {call.name}" for call in calls]
     return "\n".join([*lines, f"{type(error).__name__}: {error}"])

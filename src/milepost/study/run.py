@@ -21,6 +21,7 @@ from milepost import __version__
 from milepost.errors import UsageError
 from milepost.files import read_json, write_json
 from milepost.study import work
+from milepost.study.cell import Cell
 from milepost.study.executors import Executor
 from milepost.study.executors.local import Local
 from milepost.study.kinds import AnyStudy
@@ -72,6 +73,8 @@ def run(
     grid = grid_of(study, scale, encodings, seeds)
     with locked(directory):
         found = plan(grid, directory, retry=retry)
+        for task in {cell.task for cell in found.todo if isinstance(cell, Cell)}:
+            task.check()
         _declare(study, directory, scale, grid)
         progress = Progress(
             total=len(grid),

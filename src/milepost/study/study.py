@@ -258,7 +258,8 @@ class Study:
         remarks: what a reader of the tables must know.
         seeds: how many by default.
         paper_seeds: of the paper.
-        overrides: settings given by the user, for every cell.
+        minutes: of the mini scale, on two cores, measured.
+        overrides: settings given by the user, for the cells of every arm that has them.
         scales: at which it can be run, with what kinds of study that have settings say of them.
     """
 
@@ -274,6 +275,7 @@ class Study:
     remarks: tuple[str, ...] = ()
     seeds: int = 3
     paper_seeds: int = 3
+    minutes: int | None = None
     overrides: Values = field(default_factory=dict)
     scales: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(("mini", "paper")))
 
@@ -307,8 +309,27 @@ class Study:
         return Row(name, name)
 
     def with_settings(self, overrides: Values) -> Study:
-        """The study with other settings than its recipes have, in every cell."""
+        """The study with other settings than its recipes have."""
         return replace(self, overrides={**self.overrides, **overrides})
+
+    @property
+    def lacking(self) -> dict[str, list[str]]:
+        """By the user's settings that only some arms have: the arms that are without."""
+        from milepost.study.cell import settable
+
+        without = {
+            name: [arm.name for arm in self.arms if name not in settable(arm.task)]
+            for name in self.overrides
+        }
+        return {name: arms for name, arms in without.items() if 0 < len(arms) < len(self.arms)}
+
+    def given(self, arm: Arm) -> dict[str, Any]:
+        """The user's settings of an arm. Those that no arm has are left for it to refuse."""
+        return {
+            name: value
+            for name, value in self.overrides.items()
+            if arm.name not in self.lacking.get(name, ())
+        }
 
     def cell(self, scale: str, arm: str, encoding: str, seed: int) -> Cell | None:
         """The cell there, or None where there is none any more."""
@@ -317,7 +338,7 @@ class Study:
         arms = {one.name: one for one in self.arms}
         if arm not in arms:
             return None
-        return Cell.build(arms[arm], scale, self.row(encoding), seed, self.overrides)
+        return Cell.build(arms[arm], scale, self.row(encoding), seed, self.given(arms[arm]))
 
     def cells(self, scale: str, encodings: Sequence[str], seeds: int) -> list[Cell]:
         """Every run of the grid: all arms and rows of seed 0, then of seed 1, ..."""
@@ -326,7 +347,7 @@ class Study:
         check_grid(self, encodings, seeds)
         rows = [self.row(name) for name in dict.fromkeys(encodings)]
         return [
-            Cell.build(arm, scale, row, seed, self.overrides)
+            Cell.build(arm, scale, row, seed, self.given(arm))
             for seed in range(seeds)
             for arm in self.arms
             for row in rows

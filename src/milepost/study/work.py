@@ -12,6 +12,7 @@ import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,7 +84,7 @@ class Described(ABC):
     def describe(self) -> dict[str, Any]:
         """Everything that decides its numbers."""
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """The name of the cell's files: a digest of everything that decides its numbers."""
         return digest(self.describe())

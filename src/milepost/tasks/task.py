@@ -84,6 +84,9 @@ class Task(ABC):
         """The number of token ids."""
         return len(self.vocab)
 
+    def check(self) -> None:  # noqa: B027, most tasks have nothing to check
+        """Raise now what drawing would raise later, if a moment is enough to know it."""
+
     def batch(self, seed: int, split: str, step: int, size: int) -> Batch:
         """The `step`-th batch of the stream of `seed` and `split`."""
         for argument, value, least in (("seed", seed, 0), ("step", step, 0), ("size", size, 1)):

@@ -107,6 +107,11 @@ class Text(Task):
             return self.tokens  # known before it is learned, which reads the whole corpus
         return 256 if self.tokens == "bytes" else int(self.tokenizer.get_vocab_size())
 
+    def check(self) -> None:
+        """A `UsageError` where a small corpus has too few words for as many tokens."""
+        if isinstance(self.tokens, int) and corpus.is_small(self.corpus):
+            tokenizers.tokenizer(self.corpus, self.tokens)
+
     @property
     def max_length(self) -> int:
         """Every window has the same length."""

@@ -119,19 +119,21 @@ def unnamed(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[int,
     return model, optimizer
 
 
-def require(path: Path) -> None:
+def require(path: Path, remedy: str = "give that of a run of `milepost train`") -> None:
     """Raise a `UsageError` unless there is a checkpoint."""
-    if not path.exists():
-        config = path.parent / "config.json"
-        if config.exists() and b'"model_type"' in config.read_bytes():
-            raise UsageError(
-                f"{path.parent} is a Hugging Face folder, not a run: turn it back with `milepost "
-                f"convert`, or score it with `milepost eval`"
-            )
+    if path.exists():
+        return
+    folder, config = path.parent, path.parent / "config.json"
+    if config.exists() and b'"model_type"' in config.read_bytes():
         raise UsageError(
-            f"no checkpoint at {path}: give the --out of a training run, or start one there by "
-            "training without --resume"
+            f"{folder} is a Hugging Face folder, not a run: turn it back with `milepost convert`, "
+            f"or score it with `milepost eval`"
         )
+    if not folder.is_dir():
+        why = "there is no such folder"
+    else:
+        why = "the folder holds other files" if any(folder.iterdir()) else "the folder is empty"
+    raise UsageError(f"no checkpoint at {path}, {why}: {remedy}")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def reading(path: Path) -> Iterator[None]:
     ) as error:
         raise UsageError(
             f"{path} is damaged ({str(error).splitlines()[0]}): restore it from a copy, or train "
-            "again with another --out"
+            "again into another folder"
         ) from error
 
 
@@ -184,7 +186,7 @@ def load_file(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") not in (FORMAT, SHARDED):
         raise UsageError(
             f"{path} is not a checkpoint of this version of milepost: use the version that wrote "
-            "it, or train again with another --out"
+            "it, or train again into another folder"
         )
     return {**content, "settings": Settings.from_dict(content["settings"])}
 
@@ -291,7 +293,7 @@ def does_not_fit(path: Path) -> UsageError:
     """The error for a checkpoint whose tensors are not those of the model."""
     return UsageError(
         f"{path} does not fit the model of its settings, which this version of milepost "
-        "builds otherwise: use the version that wrote it, or train again with another --out"
+        "builds otherwise: use the version that wrote it, or train again into another folder"
     )
 
 

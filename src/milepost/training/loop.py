@@ -83,8 +83,9 @@ def train(
     """
     out = Path(out)
     if resume:
-        checkpoint.require(out / rundir.CHECKPOINT)
+        checkpoint.require(out / rundir.CHECKPOINT, "leave --resume out to start a run there")
     task = tasks.build(settings.task, **settings.task_settings)
+    task.check()
     place = distributed.place(device)
     with ExitStack() as stack:
         processes = stack.enter_context(distributed.together(place))

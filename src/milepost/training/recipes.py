@@ -366,6 +366,11 @@ def find(task: str, scale: str) -> dict[str, Any]:
     return _RECIPES[f"{task}/{scale}"]
 
 
+def others(task: str) -> tuple[str, ...]:
+    """The recipes for a task beside its own."""
+    return tuple(name for name in names() if find(name, SCALES[0]).get("task") == task)
+
+
 def names() -> tuple[str, ...]:
     """What there are recipes for: every task, and the ways to train one that have names."""
     return tuple(sorted({recipe.split("/")[0] for recipe in _RECIPES}))

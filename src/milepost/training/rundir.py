@@ -88,7 +88,8 @@ def read_settings(folder: Path) -> Settings:
     path = folder / CONFIG
     if not path.exists():
         raise UsageError(
-            f"{folder} is no run directory, {CONFIG} is missing: give the --out of a training run"
+            f"{folder} is no run directory, {CONFIG} is missing: give that of a run of `milepost "
+            "train`"
         )
     values = read_json(path)
     if not isinstance(values, dict):
@@ -106,8 +107,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         raise cannot_read(path, error) from error
     except ValueError as error:
         raise UsageError(
-            f"{path} is damaged ({error}): restore it from a copy, or train again with another "
-            "--out"
+            f"{path} is damaged ({error}): restore it from a copy, or train again into another "
+            "folder"
         ) from error
 
 

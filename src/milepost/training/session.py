@@ -241,8 +241,7 @@ class Session:
         settings = self.settings
         raise DivergenceError(
             f"loss or gradient was not finite {PATIENCE} steps in a row, up to step "
-            f"{self.counters.step}: the last batch is in {path}. Train again with another --out "
-            f"and a lower lr (it was {settings.lr:g}), a longer warmup (it was "
-            f"{settings.warmup}), clip (it was {settings.clip}) or precision fp32 (it was "
-            f"{settings.precision})"
+            f"{self.counters.step}: the last batch is in {path}. Train again with a lower lr (it "
+            f"was {settings.lr:g}), a longer warmup (it was {settings.warmup}), clip (it was "
+            f"{settings.clip}) or precision fp32 (it was {settings.precision})"
         )

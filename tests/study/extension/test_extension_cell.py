@@ -327,6 +327,12 @@ def test_a_base_that_fails_takes_its_rows_with_it(tiny, tmp_path):
     assert news[1] == "tape, seed 0: failed, it needs base, seed 0, which failed"
 
 
+def test_a_setting_that_may_be_none_can_be_given_so():
+    given = {"checkpoint": None, "test_corpus": None}
+    (cell, *_) = STUDY.with_settings(given).cells("mini", ["tape"], 1)
+    assert cell == STUDY.cells("mini", ["tape"], 1)[0]
+
+
 @pytest.mark.parametrize(
     ("scale", "settings", "message"),
     [
@@ -337,6 +343,8 @@ def test_a_base_that_fails_takes_its_rows_with_it(tiny, tmp_path):
         ("mini", {"lr": -1}, "setting 'lr' must be a number above 0, got -1"),
         ("mini", {"depths": 3}, "setting 'depths' must be a list of numbers"),
         ("mini", {"precision": "fp8"}, "setting 'precision' must be fp32 or bf16"),
+        ("mini", {"length": None}, "setting 'length' is only left to a checkpoint"),
+        ("mini", {"steps": None}, "setting 'steps' must be a whole number above 0, got None"),
         ("mni", {}, "unknown scale 'mni'"),
     ],
 )

@@ -25,7 +25,7 @@ from milepost.encoding import Encoding
 from milepost.files import write_json
 from milepost.model import Block, Config, Decoder
 from milepost.ops import dispatch
-from milepost.study.costs.count import count
+from milepost.study.costs.count import Count, count
 from milepost.study.costs.study import ARM, MEASURED, PARTS, Sizes
 from milepost.study.study import Row
 from milepost.study.work import Described, Report, made, result_file
@@ -88,7 +88,7 @@ class CostCell(Described):
         began = time.monotonic()
         place = choose(device or self.sizes.device or None)
         report(Report(0.0, "counting"))
-        counted = count(_config(self.counted, self.counted_length, self.row), self.counted_length)
+        counted = self.count()
         with randomness_of(self.seed, place):
             ours, base = (self.model(row, place) for row in (self.row, self.base))
             shape = self.sizes.batch, self.sizes.length
@@ -111,6 +111,10 @@ class CostCell(Described):
                 **made(name_of(place)),
             },
         )
+
+    def count(self) -> Count:
+        """What a forward pass of the row computes."""
+        return count(_config(self.counted, self.counted_length, self.row), self.counted_length)
 
     def model(self, row: Row, device: torch.device) -> Decoder:
         """A fresh model of the row, of the size that is timed."""

@@ -140,6 +140,7 @@ class CostStudy:
         claims: of the paper.
         remarks: what a reader of the tables must know.
         seeds: how often each row is timed, in a process of its own each time.
+        minutes: of the mini scale, on two cores, measured.
         overrides: settings given by the user.
     """
 
@@ -155,6 +156,7 @@ class CostStudy:
     claims: tuple[Claim, ...] = ()
     remarks: tuple[str, ...] = ()
     seeds: int = 1
+    minutes: int | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     needs = ""

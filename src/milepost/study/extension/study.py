@@ -42,6 +42,7 @@ MEASURED = (
 
 _TUPLES = {"passkey_lengths": int, "depths": float}
 _TEXTS = ("corpus", "test_corpus", "checkpoint", "precision")
+_MAY_BE_NONE = ("checkpoint", "test_corpus", "length")
 _MAY_BE_ZERO = ("weight_decay", "base_weight_decay", "warmup", "base_warmup", "passkeys", "seed")
 
 
@@ -127,6 +128,8 @@ class Settings:
     def _check(self, name: str, value: Any) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         default = getattr(self, name)
+        if value is None and name in _MAY_BE_NONE:
+            return
         if name in _TUPLES:
             least = 0 if name == "depths" else 1
             valid = (
@@ -210,6 +213,8 @@ class Extension:
     claims: tuple[Claim, ...] = ()
     remarks: tuple[str, ...] = ()
     seeds: int = 3
+    minutes: int | None = None
+    """Of the mini scale, on two cores, measured."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     needs = ""
@@ -250,6 +255,8 @@ class Extension:
                 f"downloaded: give one by --settings checkpoint=PATH corpus=PATH, a folder that "
                 f"transformers reads with its tokenizer, and text to train on"
             )
+        if settings.checkpoint is None and settings.length is None:
+            raise UsageError("setting 'length' is only left to a checkpoint: give a whole number")
         if not settings.corpus:
             raise UsageError(
                 f"{self.name} at {scale} scale trains on text of yours, and nothing is downloaded: "
