@@ -7,11 +7,9 @@ is below the other's lower one, and within a bound if its quartiles are. Counts 
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,27 +211,15 @@ def draw(found: Found) -> dict[str, str]:
 
 def page(found: Found, drawn: Mapping[str, str]) -> str:
     """The whole page."""
-    shown = grids(found)
-    figures = "".join(f"<figure>{svg}</figure>" for svg in drawn.values())
-    body = [
-        *html.opening(found),
-        f"<p>{len(found.finished)} of {counted(len(found.cells), 'cell')} finished, "
-        f"{len(found.failed)} failed; {found.minutes:.1f} minutes in all.</p>",
-        f'<div class="plots">{figures}</div>' if figures else "",
-        "" if figures else '<p class="quiet">No cell has finished yet.</p>',
-        *map(grid.on_page, shown[:2]),
-        "<h2>What became of the paper's claims</h2>" if found.study.claims else "",
-        html.bullets(told(judged(found))),
-        "<h2>How it was done</h2>",
-        html.bullets(notes(found)),
-        *map(grid.on_page, shown[2:]),
-        "<h2>Details</h2>",
-        html.details("Every cell's medians", _medians(found)),
-        html.failures(found, lambda cell: f"{cell.encoding}, seed {cell.seed}"),
-        html.details("Settings", _settings(found)),
-        html.machines(found),
-    ]
-    return html.document(f"{found.study.name}, {found.scale} scale", body)
+    return html.page_of_grids(
+        found,
+        grids(found),
+        drawn,
+        told(judged(found)),
+        notes(found),
+        numbers=html.details("Every cell's medians", _medians(found)),
+        settings=_settings(found),
+    )
 
 
 def _medians(found: Found) -> str:
@@ -255,10 +241,7 @@ def _medians(found: Found) -> str:
     )
 
 
-def _settings(found: Found) -> str:
+def _settings(found: Found) -> dict[str, Any]:
     """Those that all cells share, as the first has them."""
-    if not found.finished:
-        return ""
-    settings = found.finished[0][1]["settings"]
-    shared = {name: settings[name] for name in ("sizes", "counted")}
-    return f"<pre>{escape(json.dumps(shared, indent=2))}</pre>"
+    settings = found.finished[0][1]["settings"] if found.finished else {}
+    return {name: settings[name] for name in ("sizes", "counted") if settings}

@@ -12,11 +12,9 @@ nats or 2 points.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -247,30 +245,16 @@ def draw(found: Extended) -> dict[str, str]:
 
 def page(found: Extended, drawn: Mapping[str, str]) -> str:
     """The whole page."""
-    shown = grids(found)
-    figures = "".join(f"<figure>{svg}</figure>" for svg in drawn.values())
-    body = [
-        *html.opening(found),
-        f"<p>{len(found.finished)} of {counted(len(found.cells), 'cell')} finished, "
-        f"{len(found.failed)} failed; {found.minutes:.1f} minutes of training and testing in "
-        f"all.</p>",
-        f'<div class="plots">{figures}</div>' if figures else "",
-        '<p class="quiet">The upright line is T. Small marks are single seeds.</p>'
-        if figures
-        else '<p class="quiet">No cell has finished yet.</p>',
-        *map(grid.on_page, shown[:2]),
-        "<h2>What became of the paper's claims</h2>" if found.study.claims else "",
-        html.bullets(told(judged(found))),
-        "<h2>How it was done</h2>",
-        html.bullets(notes(found)),
-        *map(grid.on_page, shown[2:]),
-        "<h2>Details</h2>",
-        html.details("Every seed's numbers", _seeds(found)),
-        html.failures(found, lambda cell: f"{cell.encoding}, seed {cell.seed}"),
-        html.details("Settings", _settings(found)),
-        html.machines(found),
-    ]
-    return html.document(f"{found.study.name}, {found.scale} scale", body)
+    return html.page_of_grids(
+        found,
+        grids(found),
+        drawn,
+        told(judged(found)),
+        notes(found),
+        caption="The upright line is T. Small marks are single seeds.",
+        numbers=html.details("Every seed's numbers", _seeds(found)),
+        settings=found.finished[0][1]["settings"] if found.finished else None,
+    )
 
 
 def _seeds(found: Extended) -> str:
@@ -292,10 +276,3 @@ def _seeds(found: Extended) -> str:
 
 def _by_depth(keys: Mapping[str, tuple[int, int]]) -> str:
     return ", ".join(f"{right}/{trials} at {depth}" for depth, (right, trials) in keys.items())
-
-
-def _settings(found: Extended) -> str:
-    """The settings that all cells share, as the first has them."""
-    if not found.finished:
-        return ""
-    return f"<pre>{escape(json.dumps(found.finished[0][1]['settings'], indent=2))}</pre>"

@@ -7,13 +7,14 @@ out. Light and dark follow the reader's preference; tables scroll where the scre
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
 from milepost.report import grid, table
 from milepost.report.claims import judged
 from milepost.report.folder import Cell, Folder
+from milepost.report.grid import Grid
 from milepost.report.results import Results, mean_and_spread, percent
 from milepost.report.verdicts import folded
 from milepost.study.study import ERROR, Table
@@ -52,6 +53,53 @@ def page(results: Results, plots: Mapping[str, Mapping[str, str]], more: Iterabl
     body += [_seeds(results), failures(results, _label), _settings(results), machines(results)]
     body += more
     return document(f"{study.name}, {results.scale} scale", body)
+
+
+def page_of_grids(
+    found: Folder,
+    grids: Sequence[Grid],
+    drawn: Mapping[str, str],
+    claims: Sequence[str],
+    notes: Iterable[str],
+    *,
+    caption: str = "",
+    numbers: str,
+    settings: object = None,
+) -> str:
+    """The page of a study without arms: its own two tables come first, the paper's last.
+
+    Args:
+        found: the study's folder.
+        grids: the tables.
+        drawn: the plots.
+        claims: what became of them.
+        notes: how it was done.
+        caption: below the plots.
+        numbers: what opens at a click, of all cells.
+        settings: that they share, if there are any cells.
+    """
+    figures = "".join(f"<figure>{svg}</figure>" for svg in drawn.values())
+    below = caption if figures else "No cell has finished yet."
+    shared = f"<pre>{escape(json.dumps(settings, indent=2))}</pre>" if settings else ""
+    body = [
+        *opening(found),
+        f"<p>{len(found.finished)} of {counted(len(found.cells), 'cell')} finished, "
+        f"{len(found.failed)} failed; {found.minutes:.1f} minutes in all.</p>",
+        f'<div class="plots">{figures}</div>' if figures else "",
+        f'<p class="quiet">{escape(below)}</p>' if below else "",
+        *map(grid.on_page, grids[:2]),
+        "<h2>What became of the paper's claims</h2>" if claims else "",
+        bullets(claims),
+        "<h2>How it was done</h2>",
+        bullets(notes),
+        *map(grid.on_page, grids[2:]),
+        "<h2>Details</h2>",
+        numbers,
+        failures(found, lambda cell: f"{cell.encoding}, seed {cell.seed}"),
+        details("Settings", shared),
+        machines(found),
+    ]
+    return document(f"{found.study.name}, {found.scale} scale", body)
 
 
 def opening(found: Folder) -> list[str]:
