@@ -230,7 +230,7 @@ def test_a_model_of_a_few_words_is_not_asked(tmp_path, capsys):
     for folder in out:
         assert cli.main(["ask", str(folder), "last-sentence", "--device", "cpu"]) == 2
         error = capsys.readouterr().err
-        assert error.startswith(f"error: {folder} was trained on last-sentence and knows no other")
+        assert error.startswith(f"error: {folder}: its tokenizer knows the words of the task last-")
         assert "a run of the task passkey or text" in error
 
 

@@ -10,9 +10,10 @@ def test_what_failed_or_is_of_other_settings_is_said(folder):
     (directory / "cells" / "feedfeedfeedfeed.json").write_text("{}")
     found = load(directory)
     assert found.warnings == [
-        "1 of 18 cells failed, for reasons on the page: when they are gone, `milepost study "
-        "cope-table2 --retry` with the options of before runs them again.",
-        "Left out: 1 result there of other settings.",
+        "1 of 18 cells failed; report.html has the reasons. Once they are mended, `milepost study "
+        "cope-table2 --scale mini --encodings absolute,rope,cope --retry` runs them again, with "
+        "the same --out if there was one.",
+        "1 result of other settings lies in the folder and is left out.",
     ]
     ((cell, reason),) = found.failed
     assert (cell.encoding, cell.seed) == ("rope", 2)

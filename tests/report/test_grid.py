@@ -1,6 +1,7 @@
 import io
 from html.parser import HTMLParser
 
+import pytest
 from rich.console import Console
 
 from milepost.report import grid
@@ -57,6 +58,18 @@ def test_markdown_escapes_entries_and_aligns_words_left():
     ]
     assert grid.titled("a_b", "text") == "**a\\_b**\n\ntext"
     assert grid.bullets(["one", "t|wo"]) == "- one\n- t\\|wo"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("`p_max` of a_b", r"`p_max` of a\_b"),
+        ("`a|b` or c|d", r"`a\|b` or c\|d"),  # a bar ends a cell in code, too
+        ("one ` of a_b", r"one \` of a\_b"),
+    ],
+)
+def test_code_between_backticks_stays_code(text, shown):
+    assert grid.escape(text) == shown
 
 
 def test_a_page_escapes_entries_and_has_brackets_apart():

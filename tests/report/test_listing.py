@@ -14,6 +14,7 @@ from milepost.report import listing
         ("tape-figure7", "Zhu et al. (2025), Figure 7; 30 runs"),  # 2 arms, not of all 7 rows
         ("fox-length", "Lin et al. (2025); Tan et al. (2024); 30 runs"),
         ("tape-table2", "Zhu et al. (2025), Table 2 and Figure 3; 27 runs"),
+        ("tape-table1", "Zhu et al. (2025), Tables 1, 10 and 11; 264 runs"),  # 11 * (7 + 1) * 3
         ("tape-table9", "Zhu et al. (2025), Table 9; 4 runs, at paper scale alone"),
     ],
 )

@@ -139,3 +139,16 @@ def test_a_paper_s_figures_of_another_size_are_left_out(monkeypatch):
     places = [x for figure in drawn for line in figure.axes[0].lines for x in line.get_xdata()]
     # the paper's are 4.0 and 3.0
     assert min(place for place in places if place > 1) >= 30
+
+
+def test_a_rectangle_is_written_shortly_and_lies_where_it_did():
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    figure = Figure(figsize=(1, 1))  # of 72 points
+    figure.add_artist(Rectangle((0.25, 0.5), 0.5, 0.25, transform=figure.transFigure))
+    svg = plots.svg_text(figure)
+    (path,) = re.findall(r'd="(M18[^"]*)"', svg)
+    numbers = [float(number) for number in re.findall(r"[\d.]+", path)]
+    assert re.fullmatch(r"M\S+ \S+H\S+V\S+H\S+z\s*", path)
+    assert numbers == [18, 36, 54, 18, 18]

@@ -42,8 +42,11 @@ def test_what_bears_a_claim_out(held, of, said):
 def test_claims_that_lack_a_second_seed_share_a_line():
     seen = Judged(Claim("it is so", "Table 1"), "seen here", "3 of 3")
     few = [untestable(Claim(text, "Table 2"), FEW_SEEDS) for text in ("one", "two")]
-    assert told([few[0], seen]) == [str(few[0]), str(seen)]
-    assert told([few[0], seen, few[1]]) == [
-        "Seen here: it is so (Table 1): 3 of 3.",
+    other = untestable(Claim("it is so", "Table 1"), "no model is here")
+    assert told([few[0], other]) == [str(few[0]), str(other)]
+    assert told([few[0], other, few[1]]) == [
+        "Not testable here: it is so (Table 1): no model is here.",
         "Not testable here: 2 claims need two seeds of each row: one (Table 2); two (Table 2).",
     ]
+    # where others are judged, rows are missing, and each says so in its place
+    assert told([few[0], seen, few[1]]) == [str(few[0]), str(seen), str(few[1])]

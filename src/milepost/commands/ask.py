@@ -81,11 +81,12 @@ def run(arguments: Arguments) -> int:
     from milepost.training.device import randomness_of
 
     if words_of(tokenizer) is not None:
-        task = convert.task_of(arguments.directory) or "another task"
+        task = convert.task_of(arguments.directory)
+        words = f"the task {task}" if task else "one task"
         raise UsageError(
-            f"{arguments.directory} was trained on {task} and knows no other words than that has: "
-            f"expected a model of English, such as a run of the task passkey or text, or a Hugging "
-            f"Face folder; `milepost evaluate` tests a run on its own task"
+            f"{arguments.directory}: its tokenizer knows the words of {words} alone, expected a "
+            f"model of English, such as a run of the task passkey or text, or a Hugging Face "
+            f"folder; `milepost evaluate` tests a run on its own task"
         )
     asking = passkey if arguments.question == "passkey" else last_sentence
     with randomness_of(arguments.seed, model.device):

@@ -32,8 +32,8 @@ def run(arguments: Arguments) -> int:
     console = Console(highlight=False)
     console.print(table)
     console.print(
-        "\nParameters: on a model of 12 layers and 12 heads of 64. All cache keys and values of "
-        "each token. Unless it says otherwise, there are fused kernels (triton, native) beside "
-        "plain PyTorch."
+        "\nParameters: on a model of 12 layers and 12 heads of 64. Every encoding caches the key "
+        "and value of each token. Unless it says otherwise, there are fused kernels (triton, "
+        "native) beside plain PyTorch."
     )
     return 0

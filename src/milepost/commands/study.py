@@ -81,7 +81,7 @@ def run(arguments: Arguments) -> int:
     study = studies.load(arguments.name)
     if arguments.settings:
         study = study.with_settings(pairs("settings", arguments.settings))
-        for name, arms in study.lacking.items() if isinstance(study, Study) else ():
+        for name, arms in study.lacking.items() if type(study) is Study else ():
             told = f"{name} is left out of {', '.join(arms)}, whose task has no such setting"
             print(f"note: {told}", file=sys.stderr)
     if arguments.tokens_per_second is not None and not arguments.dry_run:

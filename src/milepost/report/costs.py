@@ -161,7 +161,11 @@ def notes(found: Found) -> list[str]:
     lines = []
     if found.finished:
         lines.append(how(found, found.finished[0][1]))
-    lines += found.study.remarks
+    lines += [
+        "A row is faster than another if its upper quartile is below the other's lower one, and "
+        "within a bound if its quartiles are.",
+        *found.study.remarks,
+    ]
     if len(found.machines) > 1:
         lines.append(
             f"Rows were timed on {len(found.machines)} machines: each is held against RoPE on its "

@@ -126,12 +126,17 @@ class Folder:
         lines = []
         if self.failed:
             lines.append(
-                f"{len(self.failed)} of {counted(len(self.cells), 'cell')} failed, for reasons on "
-                f"the page: when they are gone, `milepost study {self.study.name} --retry` with "
-                "the options of before runs them again."
+                f"{len(self.failed)} of {counted(len(self.cells), 'cell')} failed; report.html has "
+                f"the reasons. Once they are mended, `{self.command} --retry` runs them again, "
+                "with the same --out if there was one."
             )
         if self.strays:
-            lines.append(f"Left out: {counted(self.strays, 'result')} there of other settings.")
+            results = counted(
+                self.strays,
+                "result of other settings lies in the folder and is left out",
+                "results of other settings lie in the folder and are left out",
+            )
+            lines.append(f"{results}.")
         return lines
 
     @property

@@ -72,8 +72,8 @@ def escape(text: str) -> str:
     parts = text.split("`")
     code = len(parts) % 2 == 1
     for place, part in enumerate(parts):
-        if not code or place % 2 == 0:
-            parts[place] = re.sub(r"[\\|*_<>]", r"\\\g<0>", part)
+        special = r"[|]" if code and place % 2 else r"[\\|*_<>]"  # a table's rows end code at |
+        parts[place] = re.sub(special, r"\\\g<0>", part)
     return ("`" if code else r"\`").join(parts)
 
 

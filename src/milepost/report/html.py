@@ -66,7 +66,7 @@ def page_of_grids(
     numbers: str,
     settings: object = None,
 ) -> str:
-    """The page of a study without arms: its own two tables come first, the paper's last.
+    """The page of a study without arms: two tables come first, the others after the notes.
 
     Args:
         found: the study's folder.

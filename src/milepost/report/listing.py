@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from milepost import studies
+from milepost.study.scrolls.study import ScrollsStudy
 from milepost.study.study import Study
 from milepost.wording import counted
 
@@ -44,7 +45,9 @@ def about(study: AnyStudy) -> str:
 def runs(study: AnyStudy) -> int:
     """How many there are; an arm may train only some of the rows."""
     rows = len(study.encodings)
-    if isinstance(study, Study) and study.arms:
+    if isinstance(study, ScrollsStudy):
+        rows *= 1 + len(study.arms)  # each row is trained once before the tasks
+    elif isinstance(study, Study) and study.arms:
         rows = sum(arm.trains(row) for arm in study.arms for row in study.encodings)
     return rows * study.seeds
 

@@ -36,6 +36,7 @@ LEVELS = 20
 _PANEL = 2.05
 _COLUMNS = 4
 _TOKENS_SHOWN = 64
+_FEW_DIGITS = 6
 
 
 def draw(results: Results) -> dict[str, dict[str, str]]:
@@ -130,13 +131,14 @@ def _heat(results: Results, picture: Picture) -> str | None:
         _image(axes, grid)
         mean = statistics.fmean(value for line in grid for value in line)
         axes.set_title(f"{row}: {100 * mean:.1f} %", fontsize=9)
-        ticks = [0, len(grid) // 2 - 1, len(grid) - 1]
+        few = len(grid) <= _FEW_DIGITS
+        ticks = [*range(len(grid))] if few else [0, len(grid) // 2 - 1, len(grid) - 1]
         axes.set_xticks(ticks, [str(tick + 1) for tick in ticks])
         axes.set_yticks(ticks, [str(tick + 1) for tick in ticks])
         if len(grid) <= 10:
             for i, line in enumerate(grid):
                 for j, value in enumerate(line):
-                    _number_in(axes, j, i, value)
+                    _number_in(axes, j, i, value, 8 if few else 5)
     figure.supxlabel(picture.x, fontsize=9, color=QUIET)
     figure.supylabel(picture.y, fontsize=9, color=QUIET)
     _scale(figure, panels, "share that is right")
@@ -254,9 +256,9 @@ def _scale(figure: Any, panels: Sequence[Any], label: str) -> None:
     figure.colorbar(shades, ax=panels, shrink=0.6, label=label)
 
 
-def _number_in(axes: Any, x: int, y: int, value: float) -> None:
+def _number_in(axes: Any, x: int, y: int, value: float, size: int) -> None:
     colour = "#000000" if value > 0.6 else "#ffffff"
-    axes.text(x, y, f"{100 * value:.0f}", ha="center", va="center", fontsize=5, color=colour)
+    axes.text(x, y, f"{100 * value:.0f}", ha="center", va="center", fontsize=size, color=colour)
 
 
 def _number_of(key: str) -> float | None:

@@ -372,10 +372,10 @@ def _legend(axes: Any, handles: list[Any], columns: int) -> Any:
 
 
 def svg_text(figure: Any) -> str:
-    """The figure as SVG, the same each time, with rectangles in a third of matplotlib's letters."""
+    """The figure as SVG, the same each time; a rectangle is a third as long as matplotlib's."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return re.sub(_RECTANGLE, _shorter, text.getvalue())
+    return _RECTANGLE.sub(_shorter, text.getvalue())
 
 
 _RECTANGLE = re.compile(r"M (\S+) (\S+) \nL (\S+) \2 \nL \3 (\S+) \nL \1 \4 \nz")

@@ -27,8 +27,8 @@ class Entry:
     """One entry of a table: a row's values in the table's unit, one for each seed that finished.
 
     `trained` is whether the row is trained on that arm at all; `refused` how many models could not
-    read what they were asked; `finished` how many seeds there are, with a value or without, as of
-    the positions of a row that has none.
+    read what they were asked; `finished` how many have a result, also where it has no such number:
+    without positions of its own a row has none that could move.
     """
 
     values: tuple[float, ...]

@@ -21,7 +21,7 @@ from milepost.report.folder import Folder
 from milepost.report.grid import escape
 from milepost.report.plots import plain
 from milepost.report.write import Kind, kind_of
-from milepost.study.study import DECLARATION, read_declaration
+from milepost.study.study import DECLARATION, Study, read_declaration
 from milepost.wording import counted
 
 VERDICTS = ("seen here", "not seen here", "contradicted here", "not testable here")
@@ -37,14 +37,14 @@ pictures are made by `{command}` from the results in `{folder}`, and by nothing 
 
 A claim is *seen here* if every comparison that it makes comes out as the paper has it;
 *contradicted here* if more than half come out the other way; *not seen here* in between; and *not
-testable here* for the reason that is given. What difference counts stands with each study: where
-seeds were trained, twice the standard error over them or more. The `mini` scale is small models on
-small tasks: what is seen there is a fact about those, and no replication.
+testable here* for the reason that is given. What difference counts stands below each study's
+tables. The `mini` scale is small models on small tasks: what is seen there is a fact about those,
+and no replication.
 """
 
 
-Pictures = dict[str, dict[str, str]]
-"""By the folder's name, what each shows and its path."""
+Pictures = dict[str, list[tuple[str, str]]]
+"""By the folder's name, what each shows, and its path."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def write(folder: Path, page: Path) -> None:
             path = images / f"{entry.directory.name}-{name}.svg"
             write_text(path, plain(svg))
             kept.add(path)
-            told = f"{entry.name}: {name.replace('-', ' ')}"
-            drawn.setdefault(entry.directory.name, {})[told] = os.path.relpath(path, page.parent)
+            place = os.path.relpath(path, page.parent)
+            drawn.setdefault(entry.directory.name, []).append((shown(entry, name), place))
     for path in images.glob("*.svg"):
         if path not in kept:
             path.unlink()
@@ -114,12 +114,20 @@ def text(entries: list[Entry], folder: Path, command: str, drawn: Pictures) -> s
             f"## {entry.name}: {escape(study.title)}\n",
             f"[{escape(study.paper)}]({study.link}). {ran(entry)}\n",
             entry.kind.markdown(entry.found),
-            *(f"![{told}]({path})\n" for told, path in drawn.get(entry.directory.name, {}).items()),
+            *(f"![{escape(told)}]({path})\n" for told, path in drawn.get(entry.directory.name, ())),
         ]
     absent = [name for name in studies.names() if name not in {entry.name for entry in entries}]
     if absent:
         blocks += ["## Not run here\n", "\n".join(map(_absent, absent)) + "\n"]
     return "\n".join(blocks)
+
+
+def shown(entry: Entry, plot: str) -> str:
+    """What a plot shows, in words."""
+    study = studies.load(entry.name)
+    pictures = study.pictures if isinstance(study, Study) else ()
+    titles = {f"pictures-{one.name}": one.title for one in pictures}
+    return f"{study.title}: {titles.get(plot, plot.replace('-', ' '))}"
 
 
 def counts(entries: list[Entry]) -> str:
@@ -134,7 +142,7 @@ def index(entries: list[Entry]) -> str:
     rows = [f"| study | {' | '.join(VERDICTS)} |", "| :-- |" + " --: |" * len(VERDICTS)]
     for entry in entries:
         found = Counter(one.verdict for one in entry.kind.judged(entry.found))
-        name = f"[{escape(studies.load(entry.name).title)}](#{_anchor(entry.name)})"
+        name = f"[{entry.name}: {escape(studies.load(entry.name).title)}](#{_anchor(entry.name)})"
         rows.append(f"| {name} | {' | '.join(str(found[one] or '') for one in VERDICTS)} |")
     return "\n".join(rows) + "\n"
 
@@ -162,7 +170,8 @@ def _place(machine: dict[str, Any]) -> str:
 
 def _absent(name: str) -> str:
     study = studies.load(name)
-    return f"- `{name}`, {escape(study.title)}: {study.needs or 'no results yet'}."
+    needs = f"needs {study.needs}" if study.needs else "no results yet"
+    return f"- `{name}`, {escape(study.title)}: {needs}."
 
 
 def _anchor(name: str) -> str:

@@ -102,7 +102,7 @@ def notes(results: Results) -> list[str]:
             "with the paper's, not the size of the errors."
         )
     lines += [line for arm in study.arms if (line := size(results, arm))]
-    lines += [*study.remarks, *verdicts(results)]
+    lines += [*study.remarks, *rule(results), *verdicts(results)]
     if any(
         _off(results, column, encoding)
         for table in study.tables
@@ -154,17 +154,25 @@ def size(results: Results, arm: Arm) -> str:
     return ""
 
 
+def rule(results: Results) -> list[str]:
+    """From where on a difference counts, where any is looked for."""
+    if results.seeds < 2 or not (results.study.claims or results.comparisons):
+        return []
+    units = [table.unit for table in results.study.tables]
+    leasts = dict.fromkeys(least(unit) for unit in units if unit.least or unit.relative)
+    and_more = f" and more than {' or '.join(leasts)}" if leasts else ""
+    return [f"A difference counts if it is more than twice its standard error{and_more}."]
+
+
 def verdicts(results: Results) -> list[str]:
     """How many of the paper's differences between encodings were found, and which were not."""
     judged = [c for c in results.comparisons if c.verdict != "not measured"]
     if not judged:
         return []
     found = sum(comparison.verdict == "found" for comparison in judged)
-    units = dict.fromkeys(comparison.table.unit for comparison in judged)
     lines = [
         f"Of {counted(len(judged), 'difference')} between {results.kind} in the paper's figures, "
-        f"{counted(found, 'is', 'are')} found here (a difference counts from twice its standard "
-        f"error and {' or '.join(map(least, units))})."
+        f"{counted(found, 'is', 'are')} found here."
     ]
     missing: dict[str, list[str]] = {}
     for comparison in judged:

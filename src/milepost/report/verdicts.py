@@ -65,10 +65,13 @@ def borne_out(held: int, of: int) -> str:
 
 
 def folded(judged: Iterable[Judged]) -> tuple[list[Judged], list[str]]:
-    """The claims that have a line of their own, and the line of several that lack a second seed."""
+    """The claims that have a line of their own, and one line of those that lack a second seed.
+
+    They have it where several lack one and no claim is judged, as after a run with one seed.
+    """
     claims = [*judged]
     few = [one.claim for one in claims if one.why == FEW_SEEDS]
-    if len(few) < 2:
+    if len(few) < 2 or any(one.verdict != "not testable here" for one in claims):
         return claims, []
     named = "; ".join(f"{claim.text} ({claim.where})" for claim in few)
     line = f"Not testable here: {len(few)} claims need two seeds of each row: {named}."

@@ -2,8 +2,9 @@
 
 Zhu et al. (arXiv 2501.00712), appendix C: on one text of C4, of fewer than 100 tokens, RoPE keeps
 0.30 of its attention on the token itself, TAPE 0.17. Here the weight on the diagonal is the mean
-over the heads of the last layer and over several texts. The patterns of one text are drawn, of
-RoPE and the two TAPEs, from models of their own: the others are those of other studies.
+over the heads of the last layer and over several texts. The patterns of one text are drawn,
+of RoPE and the two TAPEs, in an arm of their own: without that probe the other cells stay those of
+other studies.
 """
 
 from dataclasses import replace

@@ -73,7 +73,8 @@ def run(
     grid = grid_of(study, scale, encodings, seeds)
     with locked(directory):
         found = plan(grid, directory, retry=retry)
-        for task in {cell.task for cell in found.todo if isinstance(cell, Cell)}:
+        # before hours of training, and before anything is written
+        for task in dict.fromkeys(cell.task for cell in found.todo if isinstance(cell, Cell)):
             task.check()
         _declare(study, directory, scale, grid)
         progress = Progress(

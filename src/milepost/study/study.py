@@ -309,27 +309,35 @@ class Study:
         return Row(name, name)
 
     def with_settings(self, overrides: Values) -> Study:
-        """The study with other settings than its recipes have."""
+        """The study with other settings than its recipes have, in every arm that has them.
+
+        Raises:
+            UsageError: no arm has a setting of that name.
+        """
+        from milepost.errors import unknown
+        from milepost.study.cell import settable
+
+        known = {name for arm in self.arms for name in settable(arm.task)}
+        for name in overrides:
+            if name not in known:
+                raise unknown("setting", name, known)
         return replace(self, overrides={**self.overrides, **overrides})
+
+    def given(self, arm: Arm) -> dict[str, Any]:
+        """The user's settings that an arm has."""
+        from milepost.study.cell import settable
+
+        known = settable(arm.task) if self.overrides else ()
+        return {name: value for name, value in self.overrides.items() if name in known}
 
     @property
     def lacking(self) -> dict[str, list[str]]:
         """By the user's settings that only some arms have: the arms that are without."""
-        from milepost.study.cell import settable
-
         without = {
-            name: [arm.name for arm in self.arms if name not in settable(arm.task)]
+            name: [arm.name for arm in self.arms if name not in self.given(arm)]
             for name in self.overrides
         }
-        return {name: arms for name, arms in without.items() if 0 < len(arms) < len(self.arms)}
-
-    def given(self, arm: Arm) -> dict[str, Any]:
-        """The user's settings of an arm. Those that no arm has are left for it to refuse."""
-        return {
-            name: value
-            for name, value in self.overrides.items()
-            if arm.name not in self.lacking.get(name, ())
-        }
+        return {name: arms for name, arms in without.items() if arms}
 
     def cell(self, scale: str, arm: str, encoding: str, seed: int) -> Cell | None:
         """The cell there, or None where there is none any more."""

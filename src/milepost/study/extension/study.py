@@ -256,7 +256,10 @@ class Extension:
                 f"transformers reads with its tokenizer, and text to train on"
             )
         if settings.checkpoint is None and settings.length is None:
-            raise UsageError("setting 'length' is only left to a checkpoint: give a whole number")
+            raise UsageError(
+                "setting 'length' must be a whole number where the base is trained here, got None: "
+                "give it, or a checkpoint"
+            )
         if not settings.corpus:
             raise UsageError(
                 f"{self.name} at {scale} scale trains on text of yours, and nothing is downloaded: "

@@ -8,7 +8,7 @@ largest mean over queries of the standard deviation of term_ij over the keys see
 adds no term (RoPE, TAPE, stick-breaking) it takes those that attend least to the token itself. The
 name of a token class, as "newline", takes those whose gates go most closely with it, up or down
 (`milepost.study.probes.gates`), in the sequence that has most such tokens of the first `CHOICE`.
-"last layer" takes that layer's heads as they come, as Figure 7 of the TAPE paper (Zhu et al. 2025,
+"last layer" takes the first heads of that layer, as Figure 7 of the TAPE paper (Zhu et al. 2025,
 arXiv 2501.00712) shows it.
 """
 
