@@ -26,6 +26,7 @@ from milepost.bench import compiled
 from milepost.bench import results as bench_results
 from milepost.bench import table as bench_table
 from milepost.report import results, summary, table
+from milepost.report.write import kind_of
 from milepost.study.study import read_declaration
 
 ROOT = Path(__file__).parents[1]
@@ -265,6 +266,17 @@ def test_the_results_are_whole_and_of_todays_recipes(folder: str) -> None:
         # the oldest have none; that of a changed tree says so
         commit = json.loads(path.read_text(encoding="utf-8"))["versions"].get("commit", "0" * 40)
         assert re.fullmatch("[0-9a-f]{40}", commit), f"{path}: of no clean commit"
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in RESULTS.glob("*-mini")))
+def test_a_study_takes_the_minutes_that_it_says(folder: str) -> None:
+    found = kind_of(RESULTS / folder).load(RESULTS / folder)
+    seconds: dict[tuple[str, str], list[float]] = {}
+    for cell, result in found.finished:
+        seconds.setdefault((cell.arm, cell.encoding), []).append(result["seconds"])
+    fastest = sum(min(each) * len(each) for each in seconds.values())
+    cores = 1 if found.study.alone else 2
+    assert found.study.minutes == pytest.approx(fastest / 60 / cores, abs=1)
 
 
 def test_no_file_names_a_path_of_someone_s_machine() -> None:

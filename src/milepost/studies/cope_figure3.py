@@ -38,6 +38,7 @@ STUDY = Study(
     title="Language models on longer text than in training",
     paper="Golovneva et al., Contextual Position Encoding (2024), Figure 3",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=12,
     rows=("relative", "relative-capped", "rope", "cope", "fox", "stick-breaking"),
     arms=(prose(), _HALF),
     tables=(

@@ -34,6 +34,7 @@ STUDY = Study(
     title="What the gates of a language model count",
     paper="Golovneva et al., Contextual Position Encoding (2024), Figures 4 and 6",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=6,
     rows=(Row("sep-keys", "cope", {"sep_keys": True}), "cope"),
     arms=(_arm("prose", "Prose"), _arm("code", "Code")),
     tables=tuple(

@@ -25,6 +25,7 @@ STUDY = Study(
     title="What happens when CoPE's count reaches p_max",
     paper="A question in the margin of Golovneva et al. (2024), section 5.4",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=7,
     rows=(
         _row("p_max = T/16", 8, 64),
         _row("p_max = T/8", 16, 128),

@@ -15,6 +15,7 @@ STUDY = Study(
     title="Counting words in the last sentence",
     paper="Golovneva et al., Contextual Position Encoding (2024), Tables 1 and 6",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=8,
     rows=("absolute", "relative", "rope", "cope", "fox", "stick-breaking", "tape"),
     arms=(Arm("last-sentence", "Last sentence", "last-sentence"),),
     tables=(

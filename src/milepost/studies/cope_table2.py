@@ -22,6 +22,7 @@ STUDY = Study(
     title="Flip-flop and selective copy",
     paper="Golovneva et al., Contextual Position Encoding (2024), Table 2",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=5,
     rows=("absolute", "rope", "cope", "fox", "stick-breaking", "tape"),
     arms=(
         Arm("flip-flop", "Flip-flop", task="flip-flop"),

@@ -27,6 +27,7 @@ STUDY = Study(
     title="Counting",
     paper="Golovneva et al., Contextual Position Encoding (2024), Tables 3 and 4",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=15,
     rows=("absolute", "relative", "cope"),
     arms=(
         Arm("counting-1", "Counting, 1 variable", task="counting", settings={"variables": 1}),

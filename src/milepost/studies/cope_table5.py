@@ -16,6 +16,7 @@ STUDY = Study(
     title="Language models of prose and code",
     paper="Golovneva et al., Contextual Position Encoding (2024), Table 5",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=16,
     rows=("absolute", "relative", "rope", "cope", "cope+relative", "cope+rope", *_OTHERS),
     arms=(prose(), code()),
     tables=(

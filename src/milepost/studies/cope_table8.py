@@ -36,6 +36,7 @@ STUDY = Study(
     title="What CoPE's parts are worth in a language model",
     paper="Golovneva et al., Contextual Position Encoding (2024), Table 8",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=7,
     rows=_ROWS,
     arms=(prose(),),
     tables=(

@@ -16,6 +16,7 @@ STUDY = Study(
     title="FoX and stick-breaking far past the trained length",
     paper="Lin et al., Forgetting Transformer (2025); Tan et al., Stick-Breaking Attention (2024)",
     link="https://arxiv.org/abs/2503.02130",
+    minutes=10,
     rows=(
         "none",
         "rope",

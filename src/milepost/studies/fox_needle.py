@@ -6,14 +6,25 @@ it: which encodings find a key farther away than in training? At mini scale the 
 one ("key 71432."), of 96 bytes: so small a model does not learn the whole one in minutes.
 """
 
-from milepost.study.study import Arm, Claim, Column, Study, Table
+from milepost.study.study import Arm, Claim, Column, Row, Study, Table
 
 STUDY = Study(
     name="fox-needle",
     title="A passkey farther away than in training",
     paper="Lin et al., Forgetting Transformer (2025), needle in a haystack, by exact match",
     link="https://arxiv.org/abs/2503.02130",
-    rows=("none", "rope", "alibi", "cope", "fox", "fox+rope", "stick-breaking", "tape"),
+    minutes=11,
+    rows=(
+        "none",
+        "rope",
+        "alibi",
+        "cope",
+        "fox",
+        Row("fox, open gates", "fox", {"bias": 5.0}),
+        "fox+rope",
+        "stick-breaking",
+        "tape",
+    ),
     arms=(
         Arm(
             "passkey",
@@ -48,5 +59,9 @@ STUDY = Study(
             better=("fox",),
             worse=("rope",),
         ),
+    ),
+    remarks=(
+        "FoX's gates start at 0.5, as in the authors' code: a token has faded to 1/1000 after ten "
+        "others. With open gates they start at 0.993.",
     ),
 )

@@ -13,6 +13,7 @@ STUDY = Study(
     title="What becomes of what is left of the stick",
     paper="Tan et al., Scaling Stick-Breaking Attention (2024)",
     link="https://arxiv.org/abs/2410.17980",
+    minutes=10,
     rows=(
         "rope",
         "stick-breaking",

@@ -101,6 +101,7 @@ STUDY = Study(
     title="Addition to twice the length",
     paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Figures 2 and 5",
     link="https://arxiv.org/abs/2501.00712",
+    minutes=17,
     rows=(*ROWS, YARN),
     arms=(arm(3, 40),),
     tables=(

@@ -12,6 +12,7 @@ STUDY = Study(
     title="Addition to twice the length, shorter",
     paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Figure 4",
     link="https://arxiv.org/abs/2501.00712",
+    minutes=6,
     rows=ROWS,
     arms=(arm(2, 20, steps=800),),
     tables=(

@@ -30,6 +30,7 @@ STUDY = Study(
     title="Where the last layer looks",
     paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Figure 7",
     link="https://arxiv.org/abs/2501.00712",
+    minutes=12,
     rows=(
         "rope",
         "tape",

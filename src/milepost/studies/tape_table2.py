@@ -75,6 +75,7 @@ STUDY = Extension(
     title="Extending the context of a trained model",
     paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Table 2 and Figure 3",
     link="https://arxiv.org/abs/2501.00712",
+    minutes=26,
     rows=(
         Row("lora", "RoPE interpolated, LoRA"),
         Row(

@@ -60,6 +60,7 @@ STUDY = CostStudy(
     title="What the encodings cost",
     paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Tables 3 and 4",
     link="https://arxiv.org/abs/2501.00712",
+    minutes=7,
     rows=rows(),
     counted=PAPER,
     counted_length=1024,

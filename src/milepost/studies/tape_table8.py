@@ -25,6 +25,7 @@ STUDY = Study(
     title="Stability when positions move",
     paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Table 8",
     link="https://arxiv.org/abs/2501.00712",
+    minutes=8,
     rows=(
         "rope",
         "tape",

@@ -40,7 +40,7 @@ class AnyStudy(Protocol):
 
     @property
     def minutes(self) -> int | None:
-        """Of the mini scale, on two cores, measured."""
+        """That the mini scale took on two cores, by each row's fastest seed."""
 
     @property
     def encodings(self) -> tuple[str, ...]:

@@ -258,7 +258,7 @@ class Study:
         remarks: what a reader of the tables must know.
         seeds: how many by default.
         paper_seeds: of the paper.
-        minutes: of the mini scale, on two cores, measured.
+        minutes: that the mini scale took on two cores, by each row's fastest seed.
         overrides: settings given by the user, for the cells of every arm that has them.
         scales: at which it can be run, with what kinds of study that have settings say of them.
     """

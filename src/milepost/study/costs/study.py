@@ -140,7 +140,7 @@ class CostStudy:
         claims: of the paper.
         remarks: what a reader of the tables must know.
         seeds: how often each row is timed, in a process of its own each time.
-        minutes: of the mini scale, on two cores, measured.
+        minutes: that the mini scale took on two cores, by each row's fastest seed.
         overrides: settings given by the user.
     """
 
