@@ -24,6 +24,7 @@ STUDY = Study(
     title="What the learned gates count",
     paper="A reader's question of Golovneva et al. (2024), sections 5.1 to 5.3",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=10,
     rows=("cope", "cope-alibi", "fox"),
     arms=tuple(
         Arm(name, title, name, settings, test_sets=("in",), probes=(_GATES, _EXAMPLE))

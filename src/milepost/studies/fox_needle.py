@@ -13,7 +13,7 @@ STUDY = Study(
     title="A passkey farther away than in training",
     paper="Lin et al., Forgetting Transformer (2025), needle in a haystack, by exact match",
     link="https://arxiv.org/abs/2503.02130",
-    minutes=11,
+    minutes=13,
     rows=(
         "none",
         "rope",
