@@ -108,3 +108,12 @@ def test_what_a_finished_run_has_no_number_of_is_a_dash(folder):
     found = load(folder({("flip-flop", "cope", "in"): [1, 2, 3]}))
     assert row(printed(found), "cope")[3] == "–"  # sparse, of runs that are there
     assert row(printed(found), "rope")[3] == "not run"
+
+
+def test_many_differences_of_the_paper_alone_are_counted(folder, monkeypatch):
+    alike = {("flip-flop", row, "sparse"): [10, 11, 12] for row in ("absolute", "rope", "cope")}
+    found = load(folder(alike))
+    named = "Not found. Flip-flop, OOD sparse: cope below absolute; cope below rope."
+    assert named in table.notes(found)
+    monkeypatch.setattr(table, "_NAMED", 1)
+    assert "Not found. Flip-flop, OOD sparse: 2 differences." in table.notes(found)

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 REVERSED = "‡"
 OFF = "*"
 
+_NAMED = 6
+"""So many pairs that differ in the paper alone are named in a line."""
+
 
 def heading(table: Table) -> str:
     """A table's title and what its numbers are."""
@@ -191,7 +194,10 @@ def verdicts(results: Results) -> list[str]:
             )
         elif comparison.verdict == "not found":
             missing.setdefault(where, []).append(f"{comparison.better} {below} {comparison.worse}")
-    return lines + [f"Not found. {where}: {'; '.join(pairs)}." for where, pairs in missing.items()]
+    for where, pairs in missing.items():
+        told = "; ".join(pairs) if len(pairs) <= _NAMED else counted(len(pairs), "difference")
+        lines.append(f"Not found. {where}: {told}.")
+    return lines
 
 
 def least(unit: Unit) -> str:

@@ -34,6 +34,7 @@ STUDY = Study(
     title="What TAPE's parts are worth",
     paper="Zhu et al., Contextualized Equivariant Positional Encoding (2025), Tables 6 and 7",
     link="https://arxiv.org/abs/2501.00712",
+    minutes=23,
     rows=(
         "rope",
         Row("feed forward alone", "tape", {"update": "mlp"}),
