@@ -384,7 +384,7 @@ def test_the_list_of_studies_needs_no_torch(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["study", "--list"]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    listed = [line.split()[0] for line in lines if not line.startswith(" ")]
+    listed = [line.split()[0] for line in lines if line and line[0] != " "]
     assert set(studies.names()) <= set(listed)
     at = next(place for place, line in enumerate(lines) if line.startswith("cope-table3 "))
     assert lines[at].split() == ["cope-table3", "Counting"]

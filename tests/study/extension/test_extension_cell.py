@@ -343,7 +343,7 @@ def test_a_setting_that_may_be_none_can_be_given_so():
         ("mini", {"lr": -1}, "setting 'lr' must be a number above 0, got -1"),
         ("mini", {"depths": 3}, "setting 'depths' must be a list of numbers"),
         ("mini", {"precision": "fp8"}, "setting 'precision' must be fp32 or bf16"),
-        ("mini", {"length": None}, "setting 'length' is only left to a checkpoint"),
+        ("mini", {"length": None}, "setting 'length' must be a whole number where the base"),
         ("mini", {"steps": None}, "setting 'steps' must be a whole number above 0, got None"),
         ("mni", {}, "unknown scale 'mni'"),
     ],
