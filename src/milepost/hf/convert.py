@@ -147,7 +147,7 @@ def load(
 def task_of(folder: Path) -> str | None:
     """The task that a run was trained on, or the run that a Hugging Face folder came from."""
     if kind(folder) == "run":
-        return str(checkpoint.load_file(folder / rundir.CHECKPOINT)["settings"].task)
+        return rundir.read_settings(folder).task
     return read_run(folder)[0].task if (folder / RUN).exists() else None
 
 

@@ -18,11 +18,11 @@ from typing import Any, Self, cast
 from milepost import tasks
 from milepost.errors import UsageError, unknown
 from milepost.evaluate import evaluate, load_run
-from milepost.files import digest, write_json
+from milepost.files import write_json
 from milepost.model import Decoder
 from milepost.study import probes
 from milepost.study.study import RESULT, Arm, Row
-from milepost.study.work import CHECKPOINT_SECONDS, Report, made, result_file, run_folder
+from milepost.study.work import CHECKPOINT_SECONDS, Described, Report, made, result_file, run_folder
 from milepost.tasks.task import Task
 from milepost.training import recipes, rundir
 from milepost.training.loop import train
@@ -31,7 +31,7 @@ from milepost.training.settings import Settings
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(Described):
     """One run of the grid.
 
     Attributes:
@@ -89,19 +89,18 @@ class Cell:
     def label(self) -> str:
         return f"{self.arm}, {self.encoding}, seed {self.seed}"
 
-    @cached_property
-    def hash(self) -> str:
-        """The name of the cell's files: a digest of everything that decides its numbers."""
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides its numbers."""
         decisive: dict[str, Any] = {
             "settings": self.settings.to_dict(),
             "test_sets": dict(self.test_sets),
         }
         if self.probes:  # left out where there are none: results are named after these hashes
-            decisive["probes"] = self.described
-        return digest(decisive)
+            decisive["probes"] = self.probes_as_values
+        return decisive
 
     @property
-    def described(self) -> dict[str, Any]:
+    def probes_as_values(self) -> dict[str, Any]:
         """The probes as plain values."""
         return {
             name: {"kind": kind, "settings": dict(settings)}
@@ -157,10 +156,6 @@ class Cell:
     def failure(self) -> dict[str, Any]:
         """What the file of a failure says of it, beside the reason."""
         return {"arm": self.arm, "settings": self.settings.to_dict()}
-
-    def ready(self, directory: Path) -> bool:
-        """No other cell takes anything from it."""
-        return True
 
     def keep(self, directory: Path) -> None:
         """Nothing has to outlive the run but its result."""
@@ -251,7 +246,7 @@ def run(
                 for name, count in cell.test_sets.items()
             },
             "errors": errors,
-            **({"probes": found, "probed": cell.described} if found else {}),
+            **({"probes": found, "probed": cell.probes_as_values} if found else {}),
             "history": history(folder, cell.task.headline),
             "parameters": sum(p.numel() for p in outcome.model.parameters()),
             "seconds": round(outcome.seconds + time.monotonic() - began, 1),
