@@ -44,7 +44,10 @@ def softmax_pair(
         content * given.scale, gates, carry, given, batch, head, query, key, tile,
         const, KEYS, BAND, MASKED and BAND,
     )  # fmt: skip
-    weights = tl.exp2(logit - top) * inverse
+    # At most 1, as in the forward: where logits are large, another order of their products is enough
+    # to put one above the highest
+    above = tl.minimum(logit - top, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    weights = tl.exp2(above) * inverse
     if MASKED:
         weights = tl.where(seen, weights, 0.0)
     d_logit = weights * (d_weights - delta)
