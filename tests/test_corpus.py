@@ -213,6 +213,33 @@ def d(): pass
     )
 
 
+def test_docstrings_are_found_however_deep() -> None:
+    source = """
+if a:
+    def f(): 'if'
+else:
+    def f(): 'else'
+try:
+    def f(): 'try'
+except E:
+    def f(): 'except'
+else:
+    class F: 'no error'
+finally:
+    def f(): 'finally'
+for _ in a:
+    with b:
+        async def f():
+            'for'
+            while c:
+                match d:
+                    case 1:
+                        class F: 'case'
+"""
+    said = "if else try except no_error finally for case"
+    assert corpus.docstrings(source) == "\n\n".join(said.split()).replace("_", " ")
+
+
 def test_topics_are_read_without_importing_them() -> None:
     source = "# generated\ntopics = {'if': 'The ' 'if\\n', 'for': r'''The for'''}\n"
     assert corpus.topics(source) == {"if": "The if\n", "for": "The for"}

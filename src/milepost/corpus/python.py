@@ -60,10 +60,20 @@ def docstrings(source: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as one of an escape that a later Python refuses
         tree = ast.parse(source)
-    documented = [node for node in ast.walk(tree) if isinstance(node, _DOCUMENTED)]
+    documented = [node for node in _statements(tree) if isinstance(node, _DOCUMENTED)]
     documented.sort(key=lambda node: 0 if isinstance(node, ast.Module) else node.lineno)
     found = (ast.get_docstring(node) for node in documented)
     return SEPARATOR.decode().join(text for text in found if text)
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """The module and its statements, however deep; `ast.walk` would visit expressions too."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left.extend(getattr(node, block, ()))
 
 
 def topics(source: str) -> dict[str, str]:

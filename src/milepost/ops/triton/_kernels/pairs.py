@@ -44,8 +44,8 @@ def softmax_pair(
         content * given.scale, gates, carry, given, batch, head, query, key, tile,
         const, KEYS, BAND, MASKED and BAND,
     )  # fmt: skip
-    # At most 1, as in the forward: where logits are large, another order of their products is enough
-    # to put one above the highest
+    # At most 1, as in the forward: the products of large logits, summed in another order, may lie
+    # above the highest
     above = tl.minimum(logit - top, 0.0, propagate_nan=tl.PropagateNan.ALL)
     weights = tl.exp2(above) * inverse
     if MASKED:
