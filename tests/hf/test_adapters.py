@@ -16,7 +16,6 @@ from milepost.hf import (
     DifferentStartWarning,
     MilepostConfig,
     MilepostForCausalLM,
-    adapters,
     add_adapter,
     disabled,
     load_adapter,
@@ -24,6 +23,7 @@ from milepost.hf import (
     retrofit,
     save_adapter,
 )
+from milepost.hf.adapters import files, save
 
 from .tiny import SIZES, make, stock, tokens
 
@@ -330,7 +330,7 @@ def test_an_adapter_is_replaced_whole_and_nothing_else_is(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(adapters, "write_tensors", full)
+        patch.setattr(save, "write_tensors", full)
         with pytest.raises(UsageError, match=r"cannot write .*adapter.*free some space"):
             save_adapter(model, tmp_path / "adapter")
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
@@ -480,9 +480,9 @@ def test_damaged_files_are_named(rank: int | None, name: str, tmp_path: Path) ->
         add_adapter(retrofit(stock("llama"), "cope"), lora_rank=rank), tmp_path / "adapter"
     )
     path = tmp_path / "adapter" / name
-    weights = adapters.read_tensors(path)
+    weights = files.read_tensors(path)
     lost = sorted(weights)[0]
-    adapters.write_tensors(path, {key: weights[key] for key in weights if key != lost})
+    files.write_tensors(path, {key: weights[key] for key in weights if key != lost})
     with pytest.raises(UsageError, match=rf"{name} is damaged .*{lost}"):
         load_adapter(stock("llama"), tmp_path / "adapter")
     path.write_bytes(path.read_bytes()[:50])
