@@ -12,6 +12,7 @@ from milepost.ops import triton
 from milepost.ops.inputs import Inputs
 from milepost.ops.triton import _scan
 from milepost.ops.triton._blocks import Blocks
+from milepost.ops.triton._gradients import finish, room
 from milepost.ops.triton._kernels.backward_key import backward_key
 from milepost.ops.triton._kernels.backward_query import backward_query
 from milepost.ops.triton._kernels.carries import carries
@@ -22,10 +23,8 @@ from milepost.ops.triton._kernels.operands import (
     Backward,
     Constants,
     Given,
-    Gradients,
     Policy,
     Rest,
-    Strided,
 )
 from milepost.ops.triton._kernels.policies import (
     cope,
@@ -36,7 +35,8 @@ from milepost.ops.triton._kernels.policies import (
     softmax,
 )
 from milepost.ops.triton._kernels.skipping import needed as needed_kernel
-from milepost.ops.triton._scan import LOG2_E, NEVER, QUANTA, STICK_IS_SPENT
+from milepost.ops.triton._operands import decay_in_tile, operands, power_of_2, strided
+from milepost.ops.triton._scan import LOG2_E
 
 POLICIES = {
     kind: Policy(policy.logits, policy.shift)
@@ -59,26 +59,6 @@ def launch(kernel: Any, grid: tuple[int, int, int], *arguments: Any, **options: 
     if not triton.interpreted():  # which knows no options of compilers
         options["enable_fp_fusion"] = True
     kernel[grid](*arguments, **options)
-
-
-def power_of_2(width: int) -> int:
-    """The width of a tile, as `tiles.padded` in a kernel."""
-    return max(16, 1 << (width - 1).bit_length())
-
-
-def strided(tensor: Tensor) -> Strided:
-    """A tensor as a kernel reads it; an axis of length 1 that is shared has a stride of 0."""
-    if tensor.stride(3) != 1:
-        tensor = tensor.contiguous()
-    return Strided(tensor, *tensor.stride()[:3])
-
-
-def shared(tensor: Tensor) -> Strided:
-    """The same, where batches or heads may share the tensor: then it is repeated."""
-    at = strided(tensor)
-    return at._replace(
-        batch=at.batch if tensor.shape[0] > 1 else 0, head=at.head if tensor.shape[1] > 1 else 0
-    )
 
 
 def constants(given: Inputs, blocks: Blocks) -> Constants:
@@ -109,94 +89,6 @@ def _constants(kind: str, approximate: bool, D: int, V: int | None, blocks: Bloc
 def without_values(given: Inputs, blocks: Blocks) -> Constants:
     """Of a kernel that meets none: what is compiled is then the same for all widths of them."""
     return _constants(given.kind, given.approximate, given.query.shape[3], None, blocks)
-
-
-def lookup(given: Inputs) -> Tensor | None:
-    """(B, H, S, P + 1, 2): z at each whole count in base 2, and its slope up to the next."""
-    if given.table is None:
-        return None
-    query, table = _met_by_tables(given), _with_steps(given.table)
-    z = (given.position_scale * LOG2_E * query) @ table.mT
-    return z.unflatten(-1, (-1, 2)).contiguous()
-
-
-def _met_by_tables(given: Inputs) -> Tensor:
-    query = given.query if given.position_query is None else given.position_query
-    return query.float()
-
-
-def _with_steps(table: Tensor) -> Tensor:
-    """e[0], e[1] − e[0], e[1], e[2] − e[1], …; the last step is 0."""
-    table = table.float()
-    steps = torch.cat([table.diff(dim=-2), torch.zeros_like(table[..., :1, :])], -2)
-    return torch.stack([table, steps], -2).flatten(-3, -2)
-
-
-def by_distance(given: Inputs) -> Strided | None:
-    """What is added at each distance, in base 2."""
-    if given.kind == "bias_table":
-        assert given.bias is not None
-        bias = given.bias.float().clamp(-2e38, 2e38) * LOG2_E
-        bias = torch.where(given.bias.isinf(), given.bias.float(), bias).contiguous()
-        return Strided(bias, 0, bias.stride(0), 0)
-    if given.relative_table is None:
-        return None
-    return strided(LOG2_E * _met_by_tables(given) @ given.relative_table.float().mT)
-
-
-def decay_in_tile(decay: Tensor, N: int) -> Tensor:
-    """Λ at the newest key of each tile of N, less Λ at the key."""
-    T = decay.shape[2]
-    newest = (torch.arange(T, device=decay.device) // N * N + N - 1).clamp(max=T - 1)
-    return (decay[..., newest] - decay).float()
-
-
-def operands(given: Inputs, N: int, needed: Tensor | None = None) -> Given:
-    """What every kernel reads. N is the tile of keys of the kernels that it is for."""
-    H, S = given.query.shape[1:3]
-    G, T = given.key.shape[1:3]
-    distance = by_distance(given)
-    decay = None if given.decay is None else (given.decay * LOG2_E).contiguous()
-    last = 0 if given.table is None else given.table.shape[-2] - 1
-    settled: float | int = last * QUANTA if given.skip and given.kind == "cope" else NEVER
-    if given.kind == "stick_breaking":
-        settled = STICK_IS_SPENT if given.skip else math.inf
-    separate = None if given.gate_keys is None else given.position_query
-    dense = given.bias if given.kind == "bias_dense" else None
-    return Given(
-        query=strided(given.query),
-        key=strided(given.key),
-        value=strided(given.value),
-        gate_query=None if separate is None else strided(separate),
-        gate_key=None if given.gate_keys is None else strided(given.gate_keys),
-        start=None if given.start is None else given.start.clamp(0, T).int().contiguous(),
-        lookup=lookup(given),
-        distance=distance,
-        bias=None if dense is None else shared(dense.float()),
-        slopes=None if given.slopes is None else given.slopes.float().contiguous(),
-        decay=decay,
-        decay_in_tile=None if decay is None else decay_in_tile(decay, N),
-        needed=needed,
-        last=last,
-        full=last * QUANTA,
-        beyond=0 if distance is None else _beyond(given),
-        settled=settled,
-        lag=int(given.kind == "stick_breaking" and not given.attend_current),
-        scale=given.scale * LOG2_E,
-        gate_scale=given.gate_scale * LOG2_E,
-        heads=H,
-        group=H // G,
-        queries=S,
-        keys=T,
-    )
-
-
-def _beyond(given: Inputs) -> int:
-    if given.kind == "bias_table":
-        assert given.bias is not None
-        return given.bias.shape[1] - 1
-    assert given.relative_table is not None
-    return given.relative_table.shape[-2] - 1
 
 
 def needed(given: Inputs) -> Tensor | None:
@@ -417,7 +309,7 @@ def backward(
     if counts:
         rest = Rest(empty(B, H, S, D), empty(B, G, T, D), empty(B, G, T, V), empty(B, H, S))
         back = back._replace(rest=rest)
-    written = _room(given, grads)
+    written = room(given, grads)
     parts = {"all": (rows, columns)}
     if counts:
         parts = {"rest": (rows, columns), "band": (band_rows, band_columns)}
@@ -459,71 +351,3 @@ def _reach(read: Given, B: int, H: int, group: int) -> Tensor | None:
         start = read.start[:, None].expand(B, H, -1)
         oldest = start if oldest is None else torch.maximum(start, oldest)
     return newest_row(oldest // group, math.ceil(read.keys / group))
-
-
-def _room(given: Inputs, grads: dict[str, Tensor]) -> Gradients:
-    """Where the kernels write; what belongs to tables is summed over rows afterwards."""
-    B, H, S, _ = given.query.shape
-    T = given.key.shape[2]
-
-    def zeros(*shape: int) -> Tensor:
-        return torch.zeros(shape, device=given.query.device)
-
-    by_row = given.relative_table is not None or (given.kind == "bias_table" and "bias" in grads)
-    separate = given.gate_keys is not None and given.position_query is not None
-    bias = None
-    if given.kind == "bias_dense" and "bias" in grads:
-        bias = grads["bias"].zero_()
-    return Gradients(
-        query=grads["query"],
-        key=grads["key"],
-        value=grads["value"],
-        gate_query=torch.empty_like(grads["position_query"]) if separate else None,
-        gate_key=grads.get("gate_keys"),
-        lookup=None if given.table is None else zeros(B, H, S, given.table.shape[-2], 2),
-        distance=zeros(B, H, S, _beyond(given) + 1) if by_row else None,
-        bias=bias,
-        row=zeros(B, H, S) if given.decay is not None or given.slopes is not None else None,
-        column=zeros(B, H, T) if given.decay is not None else None,
-    )
-
-
-def finish(given: Inputs, grads: dict[str, Tensor], written: Gradients) -> None:
-    """From what the kernels wrote for each row, the gradients of tables, biases and decays."""
-    from_tables = torch.zeros_like(given.query, dtype=torch.float32)
-    if given.table is not None:
-        # sums past each count, so that the differences are those at each count
-        at_count = written.lookup.clone()
-        at_count[..., :-1, :] -= written.lookup[..., 1:, :]
-        d_pairs = given.position_scale * at_count.flatten(-2)
-        query, table = _met_by_tables(given), _with_steps(given.table)
-        from_tables += d_pairs @ table
-        d_table = _sum_to(d_pairs.mT @ query, table).unflatten(-2, (-1, 2))
-        here, step = d_table.unbind(-2)
-        step = step[..., :-1, :]
-        grads["table"].copy_(here)
-        grads["table"][..., 1:, :] += step
-        grads["table"][..., :-1, :] -= step
-    if given.relative_table is not None:
-        query, table = _met_by_tables(given), given.relative_table.float()
-        from_tables += written.distance @ table
-        grads["relative_table"].copy_(_sum_to(written.distance.mT @ query, table))
-    if given.table is not None or given.relative_table is not None:
-        name = "query" if given.position_query is None else "position_query"
-        if written.gate_query is not None:
-            from_tables += written.gate_query
-        elif given.position_query is None:
-            from_tables += grads["query"]
-        grads[name].copy_(from_tables)
-    if given.kind == "bias_table" and written.distance is not None:
-        grads["bias"].copy_(written.distance.sum((0, 2)))
-    if given.slopes is not None:
-        grads["slopes"].copy_(written.row.sum((0, 2)))
-    if given.decay is not None:
-        grads["decay"].copy_(-written.column)
-        grads["decay"][..., given.key.shape[2] - given.query.shape[2] :] += written.row
-
-
-def _sum_to(d_table: Tensor, table: Tensor) -> Tensor:
-    """Over batches, and over heads that share the table."""
-    return d_table.sum(0) if table.ndim == 3 else d_table.sum((0, 1))
