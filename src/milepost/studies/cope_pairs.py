@@ -27,6 +27,7 @@ STUDY = Study(
     title="CoPE beside every token-based encoding",
     paper="A reader's question of Golovneva et al. (2024), Table 5",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=28,
     rows=("cope", *(row for name in TOKEN_BASED for row in (name, f"cope+{name}"))),
     arms=(prose(),),
     tables=(
