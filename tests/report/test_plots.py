@@ -109,8 +109,10 @@ def test_nothing_is_drawn_of_nothing(folder):
 
 
 def test_labels_are_moved_apart_and_keep_their_order():
-    placed = plots.spread_apart([5.0, 0.0, 5.1], gap=1.0, low=0.0)
+    placed = plots.spread_apart([5.0, 0.0, 5.1], gap=1.0, low=0.0, high=9.0)
     assert placed == [5.0, 0.0, 6.0]
+    placed = plots.spread_apart([5.0, 0.0, 5.1], gap=1.0, low=0.5, high=5.5)
+    assert placed == [4.5, 0.5, 5.5]
 
 
 def test_without_matplotlib_the_extra_is_named(folder, monkeypatch):

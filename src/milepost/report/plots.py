@@ -61,6 +61,9 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.8,
 }
 _SIZE = (4.3, 3.1)
+_INSIDE = 2.25  # of that, about the height of the axes
+_NAME = 0.075  # of which a line's name takes so much
+_LONG, _LETTER = 14, 0.085  # letters of a name that have room, and how wide one more is
 _KEY_COLUMNS = 4  # at most; fewer where the names are long
 
 
@@ -298,30 +301,57 @@ def marker_of(results: Results, encoding: str) -> str:
 
 
 def label_directly(axes: Any, results: Results, ends: dict[str, tuple[float, float]]) -> None:
-    """Name each line at its right end, moved apart where they would overlap."""
+    """Name each line at the right, moved apart where names would overlap.
+
+    More names than have room make the figure higher, long ones wider. Where one stands away from
+    its line's end, all are joined to theirs.
+    """
+    from matplotlib.transforms import offset_copy
+
     low, high = axes.get_ylim()
-    heights = spread_apart([y for _, y in ends.values()], gap=0.075 * (high - low), low=low)
-    for (encoding, (x, _)), height in zip(ends.items(), heights, strict=True):
+    stretch = max(1.0, _NAME * (len(ends) - 1))
+    figure = axes.figure
+    figure.set_figheight(figure.get_figheight() + (stretch - 1) * _INSIDE)
+    figure.set_figwidth(figure.get_figwidth() + max(0, max(map(len, ends)) - _LONG) * _LETTER)
+    gap = _NAME / stretch * (high - low)
+    heights = spread_apart([y for _, y in ends.values()], gap=gap, low=low, high=high)
+    right = max(x for x, _ in ends.values())
+    away = any(
+        x < right or abs(height - y) > gap
+        for (x, y), height in zip(ends.values(), heights, strict=True)
+    )
+    for (encoding, end), height in zip(ends.items(), heights, strict=True):
+        colour = colour_of(results, encoding)
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5)}
         axes.annotate(
             encoding,
-            (x, height),
-            xytext=(6, 0),
-            textcoords="offset points",
+            end,
+            xytext=(right, height),
+            textcoords=offset_copy(axes.transData, figure, x=20 if away else 6, units="points"),
             va="center",
-            color=colour_of(results, encoding),
+            color=colour,
             fontweight="bold",
             fontsize=9,
             annotation_clip=False,
+            arrowprops=line if away else None,
         )
 
 
-def spread_apart(values: Sequence[float], *, gap: float, low: float) -> list[float]:
-    """The values moved up as little as makes neighbours at least `gap` apart, none below `low`."""
-    placed = [0.0] * len(values)
+def spread_apart(values: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
+    """The values moved as little as makes neighbours at least `gap` apart, from `low` to `high`.
+
+    Up first, then down from `high`; what has no room there goes below `low`.
+    """
+    placed = list(values)
+    rising = sorted(range(len(values)), key=values.__getitem__)
     floor = low
-    for index in sorted(range(len(values)), key=values.__getitem__):
-        placed[index] = max(values[index], floor)
+    for index in rising:
+        placed[index] = max(placed[index], floor)
         floor = placed[index] + gap
+    ceiling = high
+    for index in reversed(rising):
+        placed[index] = min(placed[index], ceiling)
+        ceiling = placed[index] - gap
     return placed
 
 
@@ -345,10 +375,10 @@ def _key(axes: Any, results: Results) -> None:
     for columns in range(_KEY_COLUMNS, 0, -1):
         legend = _legend(axes, handles, columns)
         axes.figure.draw_without_rendering()
-        if legend.get_window_extent().x1 <= axes.figure.bbox.x1:
+        box = legend.get_window_extent()
+        if box.x1 <= axes.figure.bbox.x1:
             break
-    rows = -(-len(handles) // columns)
-    axes.set_title(axes.get_title(loc="left"), pad=8 + 14 * rows)
+    axes.set_title(axes.get_title(loc="left"), pad=10 + 72 * box.height / axes.figure.dpi)
 
 
 def _legend(axes: Any, handles: list[Any], columns: int) -> Any:
