@@ -388,7 +388,7 @@ def test_the_list_of_studies_needs_no_torch(capsys, monkeypatch):
     assert set(studies.names()) <= set(listed)
     at = next(place for place, line in enumerate(lines) if line.startswith("cope-table3 "))
     assert lines[at].split() == ["cope-table3", "Counting"]
-    assert "Golovneva et al. (2024), Tables 3 and 4; 27 runs" in lines[at + 1]
+    assert "Golovneva et al. (2024), Tables 3 and 4; 45 runs" in lines[at + 1]
     assert len(lines) < 3 * len(studies.names())
     ended = in_a_fresh_process(
         "import sys; from milepost.cli import main; main(['study', '--list'])\n"

@@ -240,6 +240,18 @@ for _ in a:
     assert corpus.docstrings(source) == "\n\n".join(said.split()).replace("_", " ")
 
 
+@pytest.mark.parametrize("name", ["os.py", "typing.py", "functools.py", "socket.py"])
+def test_no_docstring_of_a_module_is_missed(name: str) -> None:
+    """Whatever blocks the statements of this Python have."""
+    source = (Path(sysconfig.get_path("stdlib")) / name).read_text()
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
+    said = [text for node in nodes if (text := ast.get_docstring(node))]
+    found = corpus.docstrings(source)
+    assert len(found) == sum(map(len, said)) + 2 * (len(said) - 1)
+    assert all(text in found for text in said)
+
+
 def test_topics_are_read_without_importing_them() -> None:
     source = "# generated\ntopics = {'if': 'The ' 'if\\n', 'for': r'''The for'''}\n"
     assert corpus.topics(source) == {"if": "The if\n", "for": "The for"}

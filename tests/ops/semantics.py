@@ -52,10 +52,11 @@ def assert_gradients_near(found, expected):
     """As near as rounding: beside the largest of them, where one is but what others leave."""
     largest = max(gradient.norm() for gradient in expected.values())
     for name, gradient in expected.items():
-        # That of a gate sums over all later tokens, each with a rounding of its own
-        terms = gradient.shape[-1] ** 0.5 if name == "log_f" else 1
+        # That of a gate is a sum over the tokens from it on, whose roundings are independent: its
+        # own grows with the root of their number
+        growth = gradient.shape[-1] ** 0.5 if name == "log_f" else 1
         difference = (found[name].double() - gradient.double()).norm()
-        assert difference <= GRADIENT * gradient.norm() + terms * 2**-22 * largest, name
+        assert difference <= GRADIENT * gradient.norm() + growth * 2**-22 * largest, name
 
 
 def plain(case):

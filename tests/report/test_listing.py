@@ -10,7 +10,7 @@ from milepost.report import listing
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("cope-table3", "Golovneva et al. (2024), Tables 3 and 4; 27 runs"),
+        ("cope-table3", "Golovneva et al. (2024), Tables 3 and 4; 45 runs"),
         ("tape-figure7", "Zhu et al. (2025), Figure 7; 30 runs"),  # 2 arms, not of all 7 rows
         ("fox-length", "Lin et al. (2025); Tan et al. (2024); 30 runs"),
         ("tape-table2", "Zhu et al. (2025), Table 2 and Figure 3; 27 runs"),

@@ -1,9 +1,12 @@
 import logging
 import re
 import sys
+from itertools import pairwise
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.text import Text
 
 from milepost.errors import UsageError
 from milepost.report import plots
@@ -108,11 +111,46 @@ def test_nothing_is_drawn_of_nothing(folder):
     assert plots.draw(load(folder({}))) == {}
 
 
+def test_many_names_and_long_ones_have_room():
+    def names_of(ends):
+        figure, axes = plots.axes_with("title", "x", "y")
+        before = figure.get_size_inches().tolist()
+        axes.plot([0, 1], [0, 20])
+        plots.label_directly(axes, SimpleNamespace(rows=[*ends]), ends)
+        figure.draw_without_rendering()
+        letters = [Text.get_window_extent(text) for text in axes.texts]  # without the line
+        grown = [after > was for after, was in zip(figure.get_size_inches(), before, strict=True)]
+        joined = [text.arrow_patch is not None for text in axes.texts]
+        assert [text.get_text() for text in axes.texts] == [*ends]
+        return letters, grown, joined
+
+    letters, grown, joined = names_of({"cope": (1, 20), "rope": (1, 0)})
+    assert grown == joined == [False, False]
+    letters, grown, joined = names_of({"cope": (1, 20), "rope": (0.5, 0)})
+    assert (grown, joined) == ([False, False], [True, True])
+    assert letters[0].x0 == pytest.approx(letters[1].x0)
+    many = {f"encoding {i}": (1, i % 3) for i in range(20)}
+    letters, grown, joined = names_of({**many, "an encoding of many words": (1, 0)})
+    assert grown == [True, True]
+    assert all(joined)
+    letters.sort(key=lambda box: box.y0)
+    assert all(a.y1 <= b.y0 for a, b in pairwise(letters))
+    assert len({round(box.x0) for box in letters}) == 1
+
+
+def test_lines_without_an_end_have_no_name():
+    _, axes = plots.axes_with("title", "x", "y")
+    plots.label_directly(axes, SimpleNamespace(rows=[]), {})
+    assert not axes.texts
+
+
 def test_labels_are_moved_apart_and_keep_their_order():
     placed = plots.spread_apart([5.0, 0.0, 5.1], gap=1.0, low=0.0, high=9.0)
     assert placed == [5.0, 0.0, 6.0]
     placed = plots.spread_apart([5.0, 0.0, 5.1], gap=1.0, low=0.5, high=5.5)
     assert placed == [4.5, 0.5, 5.5]
+    # no room for all
+    assert plots.spread_apart([0.0, 0.0, 0.0], gap=1.0, low=0.0, high=1.0) == [-1.0, 0.0, 1.0]
 
 
 def test_without_matplotlib_the_extra_is_named(folder, monkeypatch):

@@ -61,9 +61,11 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.8,
 }
 _SIZE = (4.3, 3.1)
-_INSIDE = 2.25  # of that, about the height of the axes
-_NAME = 0.075  # of which a line's name takes so much
-_LONG, _LETTER = 14, 0.085  # letters of a name that have room, and how wide one more is
+_AXES_HEIGHT = 2.25  # inches, of these
+_NAME_HEIGHT = 0.075  # of a line's name, as a share of that
+_ROOM = 14  # letters of a name that fit beside the axes
+_LETTER_WIDTH = 0.085  # inches, of each further one
+_SLACK = 1.2  # so much more height than many names take
 _KEY_COLUMNS = 4  # at most; fewer where the names are long
 
 
@@ -304,16 +306,18 @@ def label_directly(axes: Any, results: Results, ends: dict[str, tuple[float, flo
     """Name each line at the right, moved apart where names would overlap.
 
     More names than have room make the figure higher, long ones wider. Where one stands away from
-    its line's end, all are joined to theirs.
+    its line's end, by more than its own height or as the line ends early, all are joined to theirs.
     """
     from matplotlib.transforms import offset_copy
 
+    if not ends:
+        return
     low, high = axes.get_ylim()
-    stretch = max(1.0, _NAME * (len(ends) - 1))
+    stretch = max(1.0, _SLACK * _NAME_HEIGHT * (len(ends) - 1))
     figure = axes.figure
-    figure.set_figheight(figure.get_figheight() + (stretch - 1) * _INSIDE)
-    figure.set_figwidth(figure.get_figwidth() + max(0, max(map(len, ends)) - _LONG) * _LETTER)
-    gap = _NAME / stretch * (high - low)
+    figure.set_figheight(figure.get_figheight() + (stretch - 1) * _AXES_HEIGHT)
+    figure.set_figwidth(figure.get_figwidth() + max(0, max(map(len, ends)) - _ROOM) * _LETTER_WIDTH)
+    gap = _NAME_HEIGHT / stretch * (high - low)
     heights = spread_apart([y for _, y in ends.values()], gap=gap, low=low, high=high)
     right = max(x for x, _ in ends.values())
     away = any(
@@ -338,9 +342,9 @@ def label_directly(axes: Any, results: Results, ends: dict[str, tuple[float, flo
 
 
 def spread_apart(values: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """The values moved as little as makes neighbours at least `gap` apart, from `low` to `high`.
+    """The values, moved up until neighbours are `gap` apart, then down where they pass `high`.
 
-    Up first, then down from `high`; what has no room there goes below `low`.
+    None is below `low`, unless there is no room for all in between.
     """
     placed = list(values)
     rising = sorted(range(len(values)), key=values.__getitem__)

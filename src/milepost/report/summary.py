@@ -37,9 +37,10 @@ pictures are made by `{command}` from the results in `{folder}`, and by nothing 
 
 A claim is *seen here* if every comparison that it makes comes out as the paper has it;
 *contradicted here* if more than half come out the other way; *not seen here* in between; and *not
-testable here* for the reason that is given. What difference counts stands below each study's
-tables. The `mini` scale is small models on small tasks: what is seen there is a fact about those,
-and no replication.
+testable here* for the reason that is given. A question of a paper's readers is judged as if the
+paper said that it is so. What difference counts stands below each study's tables. The `mini` scale
+is small models on small tasks: what is seen there is a fact about those, and no replication. Runs
+that several studies share were measured once, which is why a study may name several commits.
 """
 
 
@@ -131,10 +132,15 @@ def shown(entry: Entry, plot: str) -> str:
 
 
 def counts(entries: list[Entry]) -> str:
-    """How many claims came out how."""
-    verdicts = Counter(one.verdict for entry in entries for one in entry.kind.judged(entry.found))
-    told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
-    return f"Of {counted(verdicts.total(), 'claim')}: {told}.\n"
+    """How many claims came out how, and how many questions."""
+    judged = [one for entry in entries for one in entry.kind.judged(entry.found)]
+    lines = []
+    for asked, what in ((False, "claim"), (True, "question")):
+        verdicts = Counter(one.verdict for one in judged if one.claim.question == asked)
+        told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
+        if verdicts:
+            lines.append(f"Of {counted(verdicts.total(), what)}: {told}.\n")
+    return "\n".join(lines)
 
 
 def index(entries: list[Entry]) -> str:
@@ -159,7 +165,7 @@ def ran(entry: Entry) -> str:
     minutes = counted(round(entry.found.minutes), "minute")
     return (
         f"{counted(len(results), 'run')}, {minutes} in all, on {'; '.join(places)}; "
-        f"commit {', '.join(commits)}."
+        f"{'commit' if len(commits) == 1 else 'commits'} {', '.join(commits)}."
     )
 
 

@@ -103,6 +103,8 @@ def notes(results: Results) -> list[str]:
         lines.append(
             "The models and tasks are smaller than the paper's: compare the order of the rows "
             "with the paper's, not the size of the errors."
+            if _has_figures(results)
+            else "The models and tasks are small: look at the order of the rows."
         )
     lines += [line for arm in study.arms if (line := size(results, arm))]
     lines += [*study.remarks, *rule(results), *verdicts(results)]
@@ -173,9 +175,11 @@ def verdicts(results: Results) -> list[str]:
     if not judged:
         return []
     found = sum(comparison.verdict == "found" for comparison in judged)
+    between = f"between {results.kind} in the paper's figures"
     lines = [
-        f"Of {counted(len(judged), 'difference')} between {results.kind} in the paper's figures, "
-        f"{counted(found, 'is', 'are')} found here."
+        f"The one difference {between} is {'' if found else 'not '}found here."
+        if len(judged) == 1
+        else f"Of {len(judged)} differences {between}, {counted(found, 'is', 'are')} found here."
     ]
     missing: dict[str, list[str]] = {}
     for comparison in judged:

@@ -32,6 +32,10 @@ class Statement(Protocol):
     def where(self) -> str:
         """It is printed."""
 
+    @property
+    def question(self) -> bool:
+        """Whether no paper says so, and a reader asks."""
+
 
 @dataclass(frozen=True)
 class Judged:

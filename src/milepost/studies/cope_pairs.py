@@ -24,7 +24,7 @@ TOKEN_BASED = (
 
 STUDY = Study(
     name="cope-pairs",
-    title="CoPE beside every token-based encoding",
+    title="CoPE beside ten token-based encodings",
     paper="A reader's question of Golovneva et al. (2024), Table 5",
     link="https://arxiv.org/abs/2405.18719",
     minutes=28,
@@ -47,6 +47,7 @@ STUDY = Study(
             ("prose/T",),
             better=(f"cope+{name}",),
             worse=(name,),
+            question=True,
         )
         for name in TOKEN_BASED
     )
@@ -57,6 +58,7 @@ STUDY = Study(
             ("prose/T",),
             better=(f"cope+{name}",),
             worse=("cope",),
+            question=True,
         )
         for name in TOKEN_BASED
     ),

@@ -75,6 +75,7 @@ STUDY = Study(
             better=("p_max = T",),
             worse=("p_max = T/16",),
             no_worse=True,
+            question=True,
         ),
     ),
 )

@@ -4,8 +4,8 @@ Golovneva, Wang, Weston, Sukhbaatar, "Contextual Position Encoding: Learning to 
 Important" (arXiv 2405.18719), section 5.3: test error in per cent of the one printed value, average
 of 3 seeds. Table 3 trains with 1, 3 and 5 variables; Table 4 tests the models of 1 variable with
 the weight of the idle operation changed from 50 to 100 (longer context) and to 10 (shorter). The
-standard deviations of both come from Table 9. Table 4 has no row for absolute positions,
-and neither has FoX or stick-breaking.
+standard deviations of both come from Table 9. Table 4 has no row for absolute positions.
+FoX and stick-breaking are in neither table, and stand here without a figure of the paper.
 One token is asked for in each sequence, so the three error rates of a test set are one.
 """
 

@@ -196,6 +196,7 @@ class Claim:
         same: instead, the two are said to be alike: to differ by this share of the smaller number
             at most, if at all. It is what the paper's own figures of them ask for.
         why_not: why it cannot be tested here.
+        question: whether it is a reader's, judged as if a paper said that it is so.
     """
 
     text: str
@@ -207,6 +208,7 @@ class Claim:
     within: float | None = None
     same: float = 0.0
     why_not: str = ""
+    question: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from milepost.errors import UsageError
 from milepost.ops import triton
 from milepost.ops.triton import _scan
 
-from ..cases import Case, cast
-from ..exact import FUSED
+from ..cases import Case, cast, cotangents
+from ..exact import FUSED, single
 from ..fused import every_fused_op
-from ..semantics import Semantics
+from ..semantics import Semantics, assert_near
 from .exact import found, kernels
 
 pytestmark = pytest.mark.skipif(triton.missing() is not None, reason=str(triton.missing()))
@@ -37,6 +37,25 @@ class TestSemantics(Semantics):
     )
     kernels = staticmethod(kernels)
     found = staticmethod(found)
+
+
+def test_a_logit_above_the_highest_that_the_forward_saw_weighs_no_more(monkeypatch):
+    """As if the forward had summed its products in an order that gives less, by far."""
+    from milepost.ops.triton import _launch
+
+    forward, inverse = _launch.forward, []
+
+    def lower(given, out, residual):
+        forward(given, out, residual)
+        residual[0] -= 300
+        inverse.append(residual[1].cpu().double())
+
+    monkeypatch.setattr(_launch, "forward", lower)
+    given = single(FUSED["softmax"], Case(B=1, S=20, T=20, D=8, V=8))
+    results, slopes = found(FUSED["softmax"], given)
+    (grad,) = cotangents(results)
+    weights = inverse[0][..., None] * torch.ones(20, 20).tril()
+    assert_near([slopes["value"]], [weights.mT @ grad], 1e-6)
 
 
 @every_fused_op

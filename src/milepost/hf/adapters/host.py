@@ -1,4 +1,4 @@
-"""Whether a model has an adapter."""
+"""The Milepost model within what a caller gives, and whether it has an adapter."""
 
 import sys
 from typing import Any

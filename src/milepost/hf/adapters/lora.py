@@ -16,10 +16,6 @@ from milepost.hf.model import MilepostForCausalLM
 if TYPE_CHECKING:
     from peft import PeftModel
 
-REMEDY = "load it with milepost.hf.load_adapter(base, folder)"
-"""In place of a stock base's name: what AutoPeftModelForCausalLM and AutoModelForCausalLM then say
-they cannot find."""
-
 TIED = {"embed_tokens", "lm_head"}
 """The names of modules that PEFT knows to share their weights."""
 

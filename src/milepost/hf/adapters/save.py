@@ -22,10 +22,14 @@ from milepost.hf.adapters.files import (
     write_tensors,
 )
 from milepost.hf.adapters.host import host_of
-from milepost.hf.adapters.lora import REMEDY, base_for_peft, peft
+from milepost.hf.adapters.lora import base_for_peft, peft
 from milepost.hf.adapters.modules import weights_of
 from milepost.hf.adapters.switch import disabled
 from milepost.hf.folders import written_whole
+
+REMEDY = "load it with milepost.hf.load_adapter(base, folder)"
+"""In place of a stock base's name: what AutoPeftModelForCausalLM and AutoModelForCausalLM then say
+they cannot find."""
 
 
 def save_adapter(model: nn.Module, folder: str | PathLike[str]) -> None:

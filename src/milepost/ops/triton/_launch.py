@@ -12,20 +12,13 @@ from milepost.ops import triton
 from milepost.ops.inputs import Inputs
 from milepost.ops.triton import _scan
 from milepost.ops.triton._blocks import Blocks
-from milepost.ops.triton._gradients import finish, room
 from milepost.ops.triton._kernels.backward_key import backward_key
 from milepost.ops.triton._kernels.backward_query import backward_query
 from milepost.ops.triton._kernels.carries import carries
 from milepost.ops.triton._kernels.decode import decode as decode_kernel
 from milepost.ops.triton._kernels.decode import join, scores
 from milepost.ops.triton._kernels.forward import forward as forward_kernel
-from milepost.ops.triton._kernels.operands import (
-    Backward,
-    Constants,
-    Given,
-    Policy,
-    Rest,
-)
+from milepost.ops.triton._kernels.operands import Backward, Constants, Given, Policy, Rest
 from milepost.ops.triton._kernels.policies import (
     cope,
     cope_alibi,
@@ -37,6 +30,7 @@ from milepost.ops.triton._kernels.policies import (
 from milepost.ops.triton._kernels.skipping import needed as needed_kernel
 from milepost.ops.triton._operands import decay_in_tile, operands, power_of_2, strided
 from milepost.ops.triton._scan import LOG2_E
+from milepost.ops.triton._table_gradients import finish, room
 
 POLICIES = {
     kind: Policy(policy.logits, policy.shift)

@@ -125,6 +125,8 @@ class Claim:
     at_least: float | None = None
     why_not: str = ""
 
+    question = False  # of readers there are none here
+
 
 @dataclass(frozen=True)
 class CostStudy:

@@ -198,6 +198,8 @@ class Claim:
     lengths: tuple[float, ...] = ()
     why_not: str = ""
 
+    question = False  # of readers there are none here
+
 
 @dataclass(frozen=True)
 class Extension:

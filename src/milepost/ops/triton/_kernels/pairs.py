@@ -44,10 +44,10 @@ def softmax_pair(
         content * given.scale, gates, carry, given, batch, head, query, key, tile,
         const, KEYS, BAND, MASKED and BAND,
     )  # fmt: skip
-    # At most 1, as in the forward: the products of large logits, summed in another order, may lie
-    # above the highest
-    above = tl.minimum(logit - top, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    weights = tl.exp2(above) * inverse
+    # Products summed in another order may put a large logit above the highest that the forward saw,
+    # and exp2 of that could overflow. NaN stays NaN.
+    relative = tl.minimum(logit - top, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    weights = tl.exp2(relative) * inverse
     if MASKED:
         weights = tl.where(seen, weights, 0.0)
     d_logit = weights * (d_weights - delta)
