@@ -37,7 +37,7 @@ def test_every_claim_has_its_verdict_and_every_study_its_place(page):
     lines = page.read_text().splitlines()
     claims = studies.load("cope-table2").claims
     counts = next(line for line in lines if line.startswith("Of "))
-    assert counts.startswith(f"Of {len(claims)} claims: ")
+    assert counts.startswith(f"Of {len(claims)} claims of the papers: ")
     assert sum(int(part.split()[0]) for part in counts.split(": ")[1].split(", ")) == len(claims)
     (row,) = (line for line in lines if "](#cope-table2-flip-flop-and-selective-copy)" in line)
     assert sum(int(entry.strip() or 0) for entry in row.split("|")[2:-1]) == len(claims)

@@ -135,11 +135,11 @@ def counts(entries: list[Entry]) -> str:
     """How many claims came out how, and how many questions."""
     judged = [one for entry in entries for one in entry.kind.judged(entry.found)]
     lines = []
-    for asked, what in ((False, "claim"), (True, "question")):
+    for asked, what, whose in ((False, "claim", "the papers"), (True, "question", "their readers")):
         verdicts = Counter(one.verdict for one in judged if one.claim.question == asked)
         told = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS)
         if verdicts:
-            lines.append(f"Of {counted(verdicts.total(), what)}: {told}.\n")
+            lines.append(f"Of {counted(verdicts.total(), what)} of {whose}: {told}.\n")
     return "\n".join(lines)
 
 

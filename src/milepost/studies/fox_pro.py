@@ -9,7 +9,7 @@ blocks also stand with RoPE.
 from collections.abc import Mapping
 
 from milepost import presets
-from milepost.study.language import at, prose
+from milepost.study.language import at, by_window, prose
 from milepost.study.study import PERPLEXITY, Claim, Row, Study, Table
 
 PARTS = {
@@ -31,6 +31,7 @@ STUDY = Study(
     title="What each part of the FoX Pro block is worth",
     paper="Lin et al., Forgetting Transformer (2025)",
     link="https://arxiv.org/abs/2503.02130",
+    minutes=18,
     rows=(
         _row("rope, Llama block", {}, "rope"),
         _row("rope, Pro block", _ALL, "rope"),
@@ -49,6 +50,7 @@ STUDY = Study(
             PERPLEXITY,
         ),
     ),
+    pictures=(by_window(),),
     claims=(
         Claim(
             "The Pro block is better than the Llama block, with FoX",
