@@ -31,6 +31,7 @@ STUDY = Study(
     title="Counting with less training data",
     paper="Golovneva et al., Contextual Position Encoding (2024), Figure 2",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=12,
     rows=("absolute", "relative", "cope", "fox"),
     arms=tuple(_arm(name) for name in _SIZES),
     tables=(
