@@ -129,6 +129,7 @@ STUDY = Study(
     title="Flip-flop with models of many shapes",
     paper="Golovneva et al., Contextual Position Encoding (2024), Table 7 and Figure 5",
     link="https://arxiv.org/abs/2405.18719",
+    minutes=26,
     rows=(
         *(_row(encoding, *size) for encoding in _PAPER for size in _SIZES),
         *(row for row, _, _ in _VARIANTS.values()),
