@@ -117,3 +117,19 @@ def test_many_differences_of_the_paper_alone_are_counted(folder, monkeypatch):
     assert named in table.notes(found)
     monkeypatch.setattr(table, "_NAMED", 1)
     assert "Not found. Flip-flop, OOD sparse: 2 differences." in table.notes(found)
+
+
+def test_many_contradictions_are_counted_and_marked(folder, monkeypatch):
+    worst = {"absolute": 10, "rope": 11, "cope": 30}
+    found = load(
+        folder({("flip-flop", name, "sparse"): [v, v + 1, v + 2] for name, v in worst.items()})
+    )
+    contradictions = [note for note in table.notes(found) if note.startswith("‡")]
+    assert len(contradictions) == 2
+    monkeypatch.setattr(table, "_NAMED", 1)
+    (counted,) = [note for note in table.notes(found) if note.startswith("‡")]
+    assert counted == (
+        "‡ Contradicts the paper. Flip-flop, OOD sparse: 2 differences, of the rows that are "
+        "marked."
+    )
+    assert "‡31.0" in printed(found)

@@ -181,6 +181,7 @@ def verdicts(results: Results) -> list[str]:
         if len(judged) == 1
         else f"Of {len(judged)} differences {between}, {counted(found, 'is', 'are')} found here."
     ]
+    turned: dict[str, list[str]] = {}
     missing: dict[str, list[str]] = {}
     for comparison in judged:
         column, pair = comparison.column, (comparison.better, comparison.worse)
@@ -192,12 +193,18 @@ def verdicts(results: Results) -> list[str]:
             here = " and ".join(
                 mean_and_spread(results.entry(column, name).values, unit) for name in pair
             )
-            lines.append(
-                f"{REVERSED} Contradicts the paper. {where}: {comparison.better} is {below} "
-                f"{comparison.worse} in the paper ({paper}) and {above} it here ({here})."
+            turned.setdefault(where, []).append(
+                f"{comparison.better} is {below} {comparison.worse} in the paper ({paper}) and "
+                f"{above} it here ({here})."
             )
         elif comparison.verdict == "not found":
             missing.setdefault(where, []).append(f"{comparison.better} {below} {comparison.worse}")
+    for where, pairs in turned.items():
+        many = f"{len(pairs)} differences, of the rows that are marked."
+        lines += [
+            f"{REVERSED} Contradicts the paper. {where}: {told}"
+            for told in (pairs if len(pairs) <= _NAMED else [many])
+        ]
     for where, pairs in missing.items():
         told = "; ".join(pairs) if len(pairs) <= _NAMED else counted(len(pairs), "difference")
         lines.append(f"Not found. {where}: {told}.")
