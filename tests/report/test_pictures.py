@@ -1,5 +1,6 @@
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -115,3 +116,14 @@ def test_history_is_of_the_test_set_that_is_named():
 def test_the_same_results_give_the_same_bytes():
     found = results({("text", "rope"): text(4, 5, 6)}, pictures=[CURVE])
     assert drawn(found) == drawn(found)
+
+
+def test_rows_of_a_picture_have_hues_of_their_own_where_all_would_not():
+    names = tuple(f"row {i}" for i in range(9))
+    few = replace(CURVE, rows=(names[0], names[8]))
+    found = results({("text", name): text(4, 5, 6) for name in few.rows}, pictures=[few])
+    (svg,) = drawn(replace(found, rows=names)).values()
+    assert "var(--series-1," in svg
+    assert "var(--series-2," in svg
+    (svg,) = drawn(replace(found, rows=names[1:])).values()
+    assert "var(--series-8," in svg

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from milepost.report.plots import (
     INK,
     QUIET,
+    SERIES,
     axes_with,
     colour_of,
     dash_of,
@@ -42,7 +44,9 @@ _FEW_DIGITS = 6
 def draw(results: Results) -> dict[str, dict[str, str]]:
     """Every picture that has something to show, by kind of plot and name."""
     with style():
-        drawn = {one.name: _DRAW[one.kind](results, one) for one in results.study.pictures}
+        drawn = {
+            one.name: _DRAW[one.kind](_of(results, one), one) for one in results.study.pictures
+        }
     found = {name: themed(svg, f"{KIND}-{name}") for name, svg in drawn.items() if svg}
     return {KIND: found} if found else {}
 
@@ -94,6 +98,16 @@ def _positions(results: Results, picture: Picture) -> str | None:
     axes.set_xscale("log", base=2)
     label_directly(axes, results, ends)
     return svg_text(figure)
+
+
+def _of(results: Results, picture: Picture) -> Results:
+    """The results with the picture's rows alone, where all have not hues enough to tell them apart.
+
+    Else a row has the same hue in every picture.
+    """
+    if len(results.rows) <= len(SERIES):
+        return results
+    return replace(results, rows=tuple(_rows(results, picture)))
 
 
 def _rows(results: Results, picture: Picture) -> list[str]:
