@@ -1,6 +1,8 @@
 """All studies on one page, from results typed by hand."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +10,8 @@ from milepost import studies
 from milepost.commands import report as command
 from milepost.errors import UsageError
 from milepost.report import summary
+from milepost.report.verdicts import Judged
+from milepost.study.study import Claim
 
 ERRORS = {
     ("flip-flop", "rope", "in"): [1, 2, 3],
@@ -45,6 +49,18 @@ def test_every_claim_has_its_verdict_and_every_study_its_place(page):
     assert all(claim.text in told for claim in claims)
     absent = {line.split("`")[1] for line in lines if line.startswith("- `")}
     assert absent == {*studies.names()} - {"cope-table2"}
+
+
+def test_questions_are_counted_apart():
+    claim = Claim("it is so", "Table 1")
+    found = [Judged(claim, "seen here", ""), Judged(replace(claim, question=True), "seen here", "")]
+    entry = SimpleNamespace(found=None, kind=SimpleNamespace(judged=lambda _: found))
+    none = "1 seen here, 0 not seen here, 0 contradicted here, 0 not testable here."
+    told = summary.counts([entry]).split("\n\n")
+    assert told == [
+        f"Of 1 claim of the papers: {none}",
+        f"Of 1 question of their readers: {none}\n",
+    ]
 
 
 def test_results_of_other_settings_are_not_counted(page):
