@@ -44,9 +44,11 @@ def softmax_pair(
         content * given.scale, gates, carry, given, batch, head, query, key, tile,
         const, KEYS, BAND, MASKED and BAND,
     )  # fmt: skip
-    # Products summed in another order may put a large logit above the highest that the forward saw,
-    # and exp2 of that could overflow. NaN stays NaN.
-    relative = tl.minimum(logit - top, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    relative = logit - top
+    if DTYPE == tl.float32:
+        # Products summed in another order may put a large logit above the highest that the forward
+        # saw, and exp2 of that could overflow. NaN stays NaN. In halves no register is left for it.
+        relative = tl.minimum(relative, 0.0, propagate_nan=tl.PropagateNan.ALL)
     weights = tl.exp2(relative) * inverse
     if MASKED:
         weights = tl.where(seen, weights, 0.0)
