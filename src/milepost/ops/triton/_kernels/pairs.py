@@ -45,7 +45,7 @@ def softmax_pair(
         const, KEYS, BAND, MASKED and BAND,
     )  # fmt: skip
     relative = logit - top
-    if DTYPE == tl.float32:
+    if tl.float32 == DTYPE:
         # Products summed in another order may put a large logit above the highest that the forward
         # saw, and exp2 of that could overflow. NaN stays NaN. In halves no register is left for it.
         relative = tl.minimum(relative, 0.0, propagate_nan=tl.PropagateNan.ALL)
