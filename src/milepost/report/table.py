@@ -32,7 +32,7 @@ REVERSED = "‡"
 OFF = "*"
 
 _NAMED = 6
-"""So many pairs that differ in the paper alone are named in a line."""
+"""So many pairs of a column that differ from the paper are named; of more, the number is told."""
 
 
 def heading(table: Table) -> str:
