@@ -28,6 +28,7 @@ COMMANDS = {
     "ask": "ask a model for passkeys, or to count words in the last sentence",
     "eval": "score a model on lm-eval's tasks",
     "study": "run a paper's table: every encoding, task and seed",
+    "look": "show what the heads of a model count in a text",
     "report": "draw a study's table, plots and page again",
     "bench": "measure the speed and memory of the ops",
 }

@@ -1,6 +1,5 @@
 """`milepost ask`: questions with one right answer, asked of any model that writes text."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -239,19 +238,12 @@ def decoding(arguments: Arguments, count: int) -> Any:
 
 def with_time_left(things: Iterable[Any], count: int) -> Iterator[Any]:
     """The same things, with a line on the progress of whoever takes them on standard error."""
-    from milepost.report.live import Lines, duration
-    from milepost.wording import counted
+    from milepost.report.live import CountLine
 
-    began = time.monotonic()
-    with Lines() as lines:
-        task = lines.display.add_task("asking", about="", total=count)
+    with CountLine("asking", "answer") as line:
         for done, thing in enumerate(things):
             if done:
-                left = (time.monotonic() - began) / done * (count - done)
-                about = f"{done} of {counted(count, 'answer')}, {duration(left)} left"
-                lines.display.update(task, completed=done, about=about)
-                if lines.due():
-                    lines.log(about)
+                line(done, count)
             yield thing
 
 

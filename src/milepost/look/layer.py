@@ -164,6 +164,12 @@ class Layer:
         return self["decay"][0].diff(prepend=self["decay"][0, :, :1] * 0).exp().to(self._dtype)
 
     @property
+    def has_term(self) -> bool:
+        """Whether position adds something to the logits."""
+        given = ("bias", "decay", "relative_table")
+        return self.op in (*COUNTING, "relative") or any(self[name] is not None for name in given)
+
+    @property
     def term(self) -> Float[Tensor, "H S S"] | None:
         """What position adds to the logits. None where it adds nothing, but rotates or breaks."""
         added = self._added

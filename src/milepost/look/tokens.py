@@ -11,13 +11,17 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from milepost.errors import UsageError
+from milepost.errors import UsageError, unknown
 from milepost.tasks.task import Task, is_whole
-from milepost.tasks.text import BYTES
+from milepost.tasks.text import BYTES, Text
+from milepost.tasks.text import encode as bytewise
 from milepost.training.data import sequences
 
 LARGEST = 64
 """A vocabulary of more tokens is not taken token by token."""
+
+WINDOW = 512
+"""Tokens of a text, unless another number is asked for."""
 
 NAMED: dict[str, dict[str, str]] = {
     "flip-flop": {"w": "w", "i": "i", "r": "r", "bit": "0 1"},
@@ -37,7 +41,7 @@ def token_classes(task: Task) -> dict[str, Bool[Tensor, " vocab"]]:
     """
     vocab = task.vocab
     if vocab == BYTES:
-        names = [_class_of(byte) for byte in range(len(BYTES))]
+        names = [class_of_character(chr(byte)) for byte in range(len(BYTES))]
     elif task.name in NAMED:
         of_word = {word: n for n, words in NAMED[task.name].items() for word in words.split()}
         names = [of_word[word] for word in vocab]
@@ -53,11 +57,11 @@ def token_classes(task: Task) -> dict[str, Bool[Tensor, " vocab"]]:
     return {name: torch.tensor([other == name for other in names]) for name in dict.fromkeys(names)}
 
 
-def _class_of(byte: int) -> str:
-    character = chr(byte)
-    if character in "\n ":
+def class_of_character(character: str) -> str:
+    """What a character of a text is; an empty one is "other"."""
+    if character in ("\n", " "):
         return "newline" if character == "\n" else "space"
-    if character in ".!?":
+    if character in (".", "!", "?"):
         return "sentence end"
     if character.isascii() and character.isalnum():
         return "digit" if character.isdigit() else "letter"
@@ -91,6 +95,54 @@ def at_length(task: Task, length: int | None) -> Task:
 def has_length(task: Task) -> bool:
     """Whether the length of its sequences is a setting."""
     return "length" in {field.name for field in fields(task)}
+
+
+def encode(task: Task, text: str) -> Int[Tensor, " S"]:
+    """The tokens of a text, in the vocabulary of a task: bytes, or names between white space.
+
+    Raises:
+        UsageError: the vocabulary has no such name, or the text no token.
+    """
+    if isinstance(task, Text) and task.tokenizer is not None:
+        tokens = task.tokenizer.encode(text, add_special_tokens=False).ids
+    elif task.vocab == BYTES:
+        tokens = bytewise(text)
+    else:
+        known = {name: token for token, name in enumerate(task.vocab)}
+        for word in text.split():
+            if word not in known:
+                raise unknown(f"token of the {task.name} task", word, known)
+        tokens = [known[word] for word in text.split()]
+    if not tokens:
+        raise UsageError("text must have at least one token, got none: give one")
+    return torch.tensor(tokens)
+
+
+def sample(task: Task, length: int | None = None, sequence: int = 0) -> Int[Tensor, " S"]:
+    """A sequence that nothing was trained on: of text, its test documents from the beginning.
+
+    Args:
+        task: whose it is.
+        length: of the sequence, where that is a setting of the task; of text, 512 unless given.
+        sequence: which of the test sequences, from 0 on; windows of text are side by side.
+
+    Raises:
+        UsageError: there is no such sequence.
+    """
+    if not is_whole(sequence, 0):
+        raise UsageError(f"sequence must be a whole number from 0 on, got {sequence!r}: 0 is first")
+    if not isinstance(task, Text):
+        return list(read(at_length(task, length), sequence + 1))[sequence]
+    length = WINDOW if length is None else length
+    if not is_whole(length, 1):
+        raise UsageError(f"length must be a whole number of tokens above 0, got {length!r}")
+    window = task.text("test", (sequence + 1) * length)[sequence * length :]
+    if len(window) < length:
+        raise UsageError(
+            f"sequence {sequence} of {length} tokens is not in the test documents of "
+            f"{task.corpus!r}: choose an earlier one, or a shorter length"
+        )
+    return window.long()
 
 
 def read(task: Task, count: int) -> Iterator[Int[Tensor, " S"]]:

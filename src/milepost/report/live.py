@@ -93,6 +93,23 @@ class TrainingLine(Lines):
             self.log(about)
 
 
+class CountLine(Lines):
+    """Progress of so many like things, such as answers: how many there are, and the time left."""
+
+    def __init__(self, title: str, noun: str) -> None:
+        super().__init__()
+        self.noun = noun
+        self.task = self.display.add_task(title, about="", total=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        """Called after each."""
+        left = (time.monotonic() - self.began) / done * (total - done)
+        about = f"{done} of {counted(total, self.noun)}, {duration(left)} left"
+        self.display.update(self.task, completed=done, total=total, about=about)
+        if self.due():
+            self.log(about)
+
+
 class StudyLines(Lines):
     """Progress of a study: an overall line with the time left, and one for each running cell."""
 

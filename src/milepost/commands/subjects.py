@@ -1,0 +1,131 @@
+"""The model and the text of `milepost look`, from a folder and what the command line says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from milepost.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from milepost.commands.look import Arguments
+    from milepost.look import Subject
+    from milepost.tasks.task import Task
+
+
+def subject(folder: Path, arguments: Arguments) -> Subject:
+    """What the model in a folder does with the text that is asked for.
+
+    Raises:
+        UsageError: the folder holds no model, or one that cannot be traced, or the text is not of
+            its vocabulary.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}: check the path")
+    from milepost.training import rundir
+
+    if (folder / rundir.CHECKPOINT).exists():
+        return of_run(folder, arguments)
+    return of_huggingface(folder, arguments)
+
+
+def of_run(folder: Path, arguments: Arguments) -> Subject:
+    """A run of `milepost train`, with a text or a sequence of its own task."""
+    from milepost import look
+    from milepost.evaluate import load_run
+
+    model, settings, task = load_run(folder, arguments.device)
+    text = given(arguments)
+    if text is None:
+        tokens = sequence(folder, task, arguments)
+    else:
+        tokens = cut(look.encode(task, text), arguments)
+    return look.of_task(f"{settings.encoding}, {task.name} ({folder.name})", model, task, tokens)
+
+
+def of_huggingface(folder: Path, arguments: Arguments) -> Subject:
+    """A model of transformers with our attention, with a text; its task's, where it was a run."""
+    import torch
+
+    from milepost import look, tasks
+    from milepost.commands.convert import converter
+
+    convert = converter()
+    model, tokenizer = convert.load(folder, device=arguments.device)
+    encoding = getattr(model.config, "encoding", model.config.model_type)
+    title = f"{encoding} ({folder.name})"
+    text = given(arguments)
+    if text is None:
+        if convert.task_of(folder) is None:
+            raise UsageError(
+                f"{folder} has no task of its own to take a text from: give --text TEXT or --file "
+                f"FILE"
+            )
+        settings, _ = convert.read_run(folder)
+        task = tasks.build(settings.task, **settings.task_settings)
+        return look.of_task(title, model, task, sequence(folder, task, arguments))
+    from milepost.hf.tokenizer import encode
+
+    ids = encode(tokenizer, text)
+    if not ids:
+        raise UsageError("text must have at least one token, got none: give one")
+    tokens = cut(torch.tensor(ids), arguments)
+    return look.of_text(title, model, tokens, texts_of(tokenizer, tokens.tolist(), text))
+
+
+def texts_of(tokenizer: Any, tokens: list[int], text: str) -> list[str]:
+    """What each token stands for, its white space with it.
+
+    A tokenizer's own text for one token may lack the space before a word, or be a part of a
+    character; what it adds to the tokens before it lacks nothing.
+    """
+    texts, before = [], ""
+    for count in range(1, len(tokens) + 1):
+        so_far = tokenizer.decode(tokens[:count], clean_up_tokenization_spaces=False)
+        added = so_far[len(before) :] if so_far.startswith(before) else ""
+        texts.append(added or str(tokenizer.decode([tokens[count - 1]])))
+        before = so_far
+    return texts
+
+
+def given(arguments: Arguments) -> str | None:
+    """The text of --text or --file; None for a sequence of a task."""
+    if arguments.file is None:
+        return arguments.text
+    from milepost.files import cannot_read
+
+    try:
+        return arguments.file.read_bytes().decode()
+    except OSError as error:
+        raise cannot_read(arguments.file, error) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--file {arguments.file} must be text in UTF-8, got bytes that are not, at "
+            f"{error.start}: convert it"
+        ) from error
+
+
+def sequence(folder: Path, task: Task, arguments: Arguments) -> Tensor:
+    """A sequence of the model's task that it was not trained on."""
+    from milepost import look
+
+    if arguments.task not in (None, task.name):
+        raise UsageError(
+            f"--task must be {task.name!r}, on which {folder} was trained, got {arguments.task!r}: "
+            f"leave it out, or give --text in the words of {task.name}"
+        )
+    return cut(look.sample(task, arguments.length, arguments.sequence), arguments)
+
+
+def cut(tokens: Tensor, arguments: Arguments) -> Tensor:
+    """The first `--tokens` of them, and a word about it where there are more."""
+    if len(tokens) > arguments.tokens:
+        print(
+            f"the first {arguments.tokens} of {len(tokens)} tokens are shown; --tokens N shows "
+            f"more, in a larger page",
+            file=sys.stderr,
+        )
+    return tokens[: arguments.tokens]

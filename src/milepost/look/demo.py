@@ -1,0 +1,44 @@
+"""Two small models to look at: CoPE on flip-flop, and on text.
+
+The flip-flop model has positions up to 4 alone. That is too few to find the last `w` by counting
+tokens, so that its heads come to count what the CoPE paper has in mind (Golovneva et al. 2024,
+arXiv 2405.18719, section 5.1): what is written, and not the bits to be ignored. With the recipe's
+31 that is one way to solve the task among others (docs/look.md).
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from milepost.training import checkpoint, recipes, rundir
+from milepost.training.loop import train
+from milepost.training.session import Progress
+from milepost.training.settings import Settings
+
+FOLDER = Path("runs/look")
+
+
+def runs() -> dict[Path, Settings]:
+    """The folders of the demo's runs, with their settings."""
+    options = {"flip-flop": {"p_max": 4}, "text": {}}
+    return {
+        FOLDER / f"{task}-cope": recipes.settings(task, "mini", "cope", encoding_options=given)
+        for task, given in options.items()
+    }
+
+
+def missing(found: dict[Path, Settings]) -> Iterator[Path]:
+    """The folders of those that are not trained to their end."""
+    for folder, settings in found.items():
+        path = folder / rundir.CHECKPOINT
+        if not path.exists() or checkpoint.load(path)["counters"]["step"] < settings.steps:
+            yield folder
+
+
+def make(folder: Path, settings: Settings, progress: Callable[[Progress], None]) -> bool:
+    """Train one of them, or go on with it; whether it came to its end.
+
+    Raises:
+        UsageError: the folder cannot be written, or holds a run of other settings.
+    """
+    resume = (folder / rundir.CHECKPOINT).exists()
+    return not train(settings, folder, resume=resume, progress=progress).stopped
