@@ -2,16 +2,23 @@
 
 import ast
 import re
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from torch import nn
 
 from milepost import encoding
+from milepost.look import read, trace
+from milepost.model import Config, Decoder
+from milepost.tasks.flip_flop import FlipFlop
 
 FOLDER = Path(__file__).parents[1] / "docs" / "encodings"
+IMAGES = FOLDER.parent / "images/encodings"
 HOOKS = ("begin", "encode", "read", "carry")
 
 every_encoding = pytest.mark.parametrize("name", encoding.names())
@@ -137,3 +144,64 @@ def test_the_example_runs(name: str, capsys: pytest.CaptureFixture[str]):
     config = result["model"].config
     assert config.encoding == name
     assert bool(config.encoding_options) == bool(encoding.options(name))
+
+
+@every_encoding
+def test_the_picture_is_shown_and_its_text_names_the_head(name: str):
+    text = section(name, "What a head does")
+    ((about, link),) = re.findall(r"^!\[(.+)\]\((.+)\)$", text, re.MULTILINE)
+    assert (FOLDER / link).resolve() == IMAGES / f"{name}.svg"
+    drawn = {element.text for element in ElementTree.parse(FOLDER / link).iter()}
+    (head,) = re.findall(r"Of four heads (layer \d, head \d) ", text.replace("\n", " "))
+    assert f"{name}, flip-flop: {head}" in drawn
+    assert head in about
+    assert f" with {name} " in about
+
+
+def test_every_picture_is_of_an_encoding_and_small():
+    assert {path.name for path in IMAGES.iterdir()} == {f"{name}.svg" for name in encoding.names()}
+    assert max(path.stat().st_size for path in IMAGES.iterdir()) < 60_000
+
+
+@pytest.fixture
+def pictures() -> ModuleType:
+    """The script that draws them."""
+    spec = spec_from_file_location("pictures", FOLDER / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_read_is_answered_by_the_last_write_and_the_reads_since(pictures: ModuleType):
+    tokens = torch.tensor([FlipFlop().vocab.index(sign) for sign in "w1i0r1w0r0i1r0r"])
+    assert list(pictures.answers(tokens)) == [(4, [1]), (8, [7]), (12, [7, 9]), (14, [7, 9, 13])]
+
+
+def test_the_head_that_is_drawn_gives_the_answers_the_most_weight(
+    pictures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("matplotlib")
+    task = FlipFlop(length=64)
+    model = Decoder(Config(task.vocab_size, dim=16, layers=2, heads=2, encoding="cope")).eval()
+    monkeypatch.setattr(pictures, "IMAGES", tmp_path)
+    monkeypatch.setattr(pictures, "load_run", lambda _, device: (model, None, task))
+    told = pictures.draw("cope", tmp_path)
+    found = re.fullmatch(r"layer (\d), head (\d) with (0\.\d\d) of its weight", told)
+    assert found
+
+    reads: list[torch.Tensor] = []
+    for tokens in read(FlipFlop(length=24), 16):
+        word = "".join(task.vocab[token] for token in tokens)
+        weights = torch.stack([layer.weights for layer in trace(model, tokens).layers])
+        for query in (place for place, sign in enumerate(word) if sign == "r"):
+            since = word.rindex("w", 0, query)
+            keys = [key for key in range(since + 1, query) if word[key - 1] in "wr"]
+            reads.append(weights[:, :, query, keys].sum(-1))
+    mean = torch.stack(reads).mean(0)
+    assert int(mean.argmax()) == 2 * int(found[1]) + int(found[2])
+    assert float(found[3]) == pytest.approx(float(mean.max()), abs=0.005001)
+    signs = [element.text for element in ElementTree.parse(tmp_path / "cope.svg").iter()]
+    assert f"cope, flip-flop: layer {found[1]}, head {found[2]}" in signs
+    assert signs.count("w") == signs.count("r") == 4 * 3  # three panels' keys, one's queries

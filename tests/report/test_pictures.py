@@ -1,4 +1,3 @@
-import math
 import re
 from dataclasses import replace
 
@@ -76,24 +75,6 @@ def test_an_example_has_a_panel_for_each_head_and_no_pixels():
     svg = svgs["text-picture-gates"]
     assert ">cope, layer 1, head 0<" in svg
     assert "<image" not in svg
-
-
-def test_a_grid_is_drawn_in_whole_boxes_of_one_colour_each():
-    from matplotlib.figure import Figure
-
-    axes = Figure().subplots()
-    pictures._image(axes, [[0.0, 0.0, 1.0], [math.nan, 0.5, 1.0]])
-    boxes = {}
-    for patch in axes.patches:
-        for polygon in patch.get_path().to_polygons():
-            (left, top), (right, low) = polygon.min(0), polygon.max(0)
-            for x in range(round(left + 0.5), round(right + 0.5)):
-                boxes[x, round(top + 0.5)] = patch.get_facecolor()
-            assert low - top == 1
-    assert set(boxes) == {(0, 0), (1, 0), (2, 0), (1, 1), (2, 1)}
-    assert boxes[0, 0] == boxes[1, 0] != boxes[2, 0] == boxes[2, 1] != boxes[1, 1]
-    lightness = [sum(boxes[place][:3]) for place in ((0, 0), (1, 1), (2, 0))]
-    assert lightness == sorted(lightness)
 
 
 def test_history_is_of_the_test_set_that_is_named():

@@ -1,21 +1,19 @@
 """What a study's probes found, as SVG: curves, heat maps, one text's gates and attention.
 
 Each `Picture` that a study declares is one drawing, in the style of `milepost.report.plots`. Heat
-maps run over one dark-to-light scale (viridis) whose lightness alone tells values apart, so that
-they are read alike in print, on a dark page and by colour-blind readers; in the cells of a small
-grid the number is printed too.
+maps are those of `milepost.report.heat`; in the cells of a small grid the number is printed too.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from milepost.report import heat
 from milepost.report.plots import (
     INK,
     QUIET,
@@ -33,8 +31,6 @@ from milepost.report.results import Results, probed
 from milepost.study.study import Picture
 
 KIND = "pictures"
-HEAT = "viridis"
-LEVELS = 20
 _PANEL = 2.05
 _COLUMNS = 4
 _TOKENS_SHOWN = 64
@@ -139,10 +135,10 @@ def _heat(results: Results, picture: Picture) -> str | None:
             grids[row] = [[statistics.fmean(v) for v in zip(*line, strict=True)] for line in lines]
     if not grids:
         return None
-    figure, panels = _panels(len(grids))
+    figure, panels = heat.panels(len(grids), _PANEL, _COLUMNS)
     figure.suptitle(picture.title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     for axes, (row, grid) in zip(panels, grids.items(), strict=True):
-        _image(axes, grid)
+        heat.image(axes, grid)
         mean = statistics.fmean(value for line in grid for value in line)
         axes.set_title(f"{row}: {100 * mean:.1f} %", fontsize=9)
         few = len(grid) <= _FEW_DIGITS
@@ -155,7 +151,7 @@ def _heat(results: Results, picture: Picture) -> str | None:
                     _number_in(axes, j, i, value, 8 if few else 5)
     figure.supxlabel(picture.x, fontsize=9, color=QUIET)
     figure.supylabel(picture.y, fontsize=9, color=QUIET)
-    _scale(figure, panels, "share that is right")
+    heat.scale(figure, panels, "share that is right")
     return svg_text(figure)
 
 
@@ -171,18 +167,18 @@ def _example(results: Results, picture: Picture) -> str | None:
                     shown.append((title, matrix, example["tokens"]))
     if not shown:
         return None
-    figure, panels = _panels(len(shown), size=3.4, columns=2)
+    figure, panels = heat.panels(len(shown), size=3.4, columns=2)
     figure.suptitle(picture.title, x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
     for axes, (title, matrix, tokens) in zip(panels, shown, strict=True):
         # a query has the keys up to itself
-        _image(axes, [line + [math.nan] * (len(matrix) - len(line)) for line in matrix])
+        heat.image(axes, [line + [math.nan] * (len(matrix) - len(line)) for line in matrix])
         axes.set_title(title, fontsize=9)
         if len(tokens) <= _TOKENS_SHOWN:
             axes.set_xticks(range(len(tokens)), tokens, fontsize=4, rotation=90)
             axes.set_yticks(range(len(tokens)), tokens, fontsize=4)
     figure.supxlabel(picture.x, fontsize=9, color=QUIET)
     figure.supylabel(picture.y, fontsize=9, color=QUIET)
-    _scale(figure, panels, picture.metric.replace("_", " "))
+    heat.scale(figure, panels, picture.metric.replace("_", " "))
     return svg_text(figure)
 
 
@@ -214,60 +210,6 @@ def _history(results: Results, picture: Picture) -> str | None:
         return None
     label_directly(axes, results, ends)
     return svg_text(figure)
-
-
-def _panels(count: int, size: float = _PANEL, columns: int = _COLUMNS) -> tuple[Any, list[Any]]:
-    """A figure of so many square panels."""
-    from matplotlib.figure import Figure
-
-    across = min(columns, count)
-    down = -(-count // across)
-    figure = Figure(figsize=(size * across + 0.8, size * down + 0.7), layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
-    for empty in panels[count:]:
-        empty.set_visible(False)
-    return figure, panels[:count]
-
-
-def _image(axes: Any, grid: Sequence[Sequence[float]]) -> None:
-    """The grid in `LEVELS` colours, each one path: vectors, so that the same grid is the same file.
-
-    NaN is left empty.
-    """
-    from matplotlib import colormaps
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path
-
-    axes.grid(visible=False)
-    axes.tick_params(labelsize=7, length=2)
-    boxes: dict[int, list[list[tuple[float, float]]]] = {}
-    for y, line in enumerate(grid):
-        levels = [-1 if math.isnan(v) else min(LEVELS - 1, int(v * LEVELS)) for v in line]
-        first = 0
-        for level, run in groupby(levels):
-            last = first + len(list(run))
-            if level >= 0:
-                left, right, top, low = first - 0.5, last - 0.5, y - 0.5, y + 0.5
-                corners = [(left, top), (right, top), (right, low), (left, low), (left, top)]
-                boxes.setdefault(level, []).append(corners)
-            first = last
-    for level, polygons in sorted(boxes.items()):
-        shade = colormaps[HEAT](level / (LEVELS - 1))
-        path = Path.make_compound_path(*(Path(corners, closed=True) for corners in polygons))
-        axes.add_patch(PathPatch(path, facecolor=shade, edgecolor=shade, linewidth=0.1))
-    axes.set_xlim(-0.5, len(grid[0]) - 0.5)
-    axes.set_ylim(len(grid) - 0.5, -0.5)
-    axes.set_aspect("equal")
-
-
-def _scale(figure: Any, panels: Sequence[Any], label: str) -> None:
-    """The colours from 0 to 1, beside the panels."""
-    from matplotlib import colormaps
-    from matplotlib.cm import ScalarMappable
-
-    shades = ScalarMappable(cmap=colormaps[HEAT].resampled(LEVELS))
-    shades.set_clim(0, 1)
-    figure.colorbar(shades, ax=panels, shrink=0.6, label=label)
 
 
 def _number_in(axes: Any, x: int, y: int, value: float, size: int) -> None:
