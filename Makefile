@@ -8,15 +8,16 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 # What the compiled kernels are made from. Without a compiler milepost goes on without them.
 KERNELS = CMakeLists.txt $(wildcard src/milepost/ops/native/kernels/* src/milepost/ops/native/kernels/policies/*)
 COMPILER = $(firstword $(foreach name,$(CXX) c++ clang++,$(shell command -v $(name) 2>/dev/null)))
+CHROMIUM = $(firstword $(foreach name,chromium chromium-browser google-chrome google-chrome-stable,$(shell command -v $(name) 2>/dev/null)))
 INSTALL = $(BIN)/python -m pip install --quiet --no-build-isolation
 EDITABLE = $(INSTALL) $(if $(COMPILER),,-C wheel.cmake=false) --editable
 
-.PHONY: demo test check build test-without-kernels test-triton-3.6 sanitize format clean
+.PHONY: demo test check build browser docs test-without-kernels test-triton-3.6 sanitize format pictures clean
 
 demo: $(VENV)/demo-ready  ## train six encodings on two tasks, in minutes, and show the table
 	$(BIN)/milepost study cope-table2 --scale mini
 
-test: check  ## format, lint, types, imports, then every test
+test: check browser  ## format, lint, types, imports, then every test
 	$(BIN)/python -m pytest -n 2
 
 check: $(VENV)/dev-ready
@@ -28,6 +29,15 @@ check: $(VENV)/dev-ready
 build: $(VENV)/dev-ready  ## compile what changed in the kernels, and say which this machine runs
 	$(EDITABLE) . --no-deps
 	@$(BIN)/python -c 'from milepost.ops import native; print(*native.isas() or [native.missing()])'
+
+# Without one the tests of pages say that they were skipped
+browser: $(VENV)/dev-ready  ## a Chromium for the tests of pages: the machine's own, or one of Playwright's
+	@$(if $(CHROMIUM),true,$(BIN)/python -m playwright install chromium || \
+		echo "no browser could be installed: the tests of pages will be skipped")
+
+docs: $(VENV)/dev-ready  ## the documentation as a site, in build/docs
+	$(BIN)/python -m sphinx -W --keep-going -q -E -a -d build/doctrees docs build/docs
+	@echo "open build/docs/index.html"
 
 # The next three install milepost into an environment of its own in build/, which sees the packages of
 # $(VENV) behind it. Their tests run what is installed there. Without a compiler the kernels for GPUs are
@@ -66,6 +76,10 @@ install = $(BIN)/python -m pip --python $(1)/bin/python install --quiet --no-bui
 format: $(VENV)/dev-ready  ## rewrite the source as `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+pictures: $(VENV)/dev-ready browser  ## train a small model with each encoding, and draw it for its page
+	$(BIN)/python docs/encodings/pictures.py
+	$(BIN)/python docs/images/look.py
 
 # torch comes first, and pinned, so that every clone runs the same version
 $(VENV)/torch-ready:

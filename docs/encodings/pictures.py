@@ -2,9 +2,9 @@
 
     make pictures
 
-Each model is trained as the recipe flip-flop/mini says, with seed 0, on one CPU core: a quarter of a
-minute, for `cope-mlp` two and a half. A run that is there is used again, and the same runs give the
-same bytes.
+Each model is trained as the recipe flip-flop/mini says, with seed 0, on one CPU core: a quarter of
+a minute, for `cope-mlp` two and a half. A run that is there is used again, and the same runs give
+the same bytes.
 
 What a read asks for is the bit after the last w, and the bit after every r since then is the same.
 The head that is drawn gives these bits the most weight, on average over the reads of the first

@@ -141,12 +141,17 @@ def check(arguments: Arguments) -> None:
 
 def refuse_another_file(path: Path) -> None:
     """A page may take the place of a page, and of nothing else."""
-    if not path.exists():
-        return
-    if path.is_file():
-        with path.open("rb") as file:
-            if GENERATOR in file.read(2000):
-                return
+    from milepost.files import cannot_write
+
+    try:
+        if not path.exists():
+            return
+        if path.is_file():
+            with path.open("rb") as file:
+                if GENERATOR in file.read(2000):
+                    return
+    except OSError as error:
+        raise cannot_write(path, error) from error
     raise UsageError(f"--out {path} exists and is no page of milepost look: name another file")
 
 
@@ -168,12 +173,15 @@ def trained() -> tuple[Path, ...]:
 
 def draw(subject: Subject, arguments: Arguments, out: Path) -> int:
     """Write the figure of one head."""
-    from milepost.look import counted
+    from milepost.look import counted, shown
     from milepost.report import heads
 
     layer, head = arguments.layer, arguments.head
     if layer is None or head is None:
-        layer, head = by_amount(counted(subject))[0]
+        arrays, places = shown(subject.trace), by_amount(counted(subject))
+        # with first_layer_only some layers have less to show
+        able = [place for place in places if {*arguments.figure} <= arrays[place[0]].keys()]
+        layer, head = (able or places)[0]
     heads.save(out, subject, arguments.figure, layer, head, last=arguments.last)
     print(f"{out}: {' and '.join(arguments.figure)} of layer {layer}, head {head}")
     return 0
@@ -183,6 +191,11 @@ def by_amount(layers: Sequence[Counted]) -> list[tuple[int, int]]:
     """Layer and head of all heads, those that count most first."""
     places = [(n, head) for n, layer in enumerate(layers) for head in range(len(layer.amount))]
     return sorted(places, key=lambda place: -float(layers[place[0]].amount[place[1]]))
+
+
+def percent(share: float) -> str:
+    """A dash where it is a share of nothing."""
+    return f"{100 * share:.0f} %" if share == share else "–"
 
 
 def show(title: str, layers: Sequence[Counted]) -> None:
@@ -203,10 +216,10 @@ def show(title: str, layers: Sequence[Counted]) -> None:
         table.add_column(Text(f"on {name}"), justify="right")
     for layer, head in places[:HEADS_SHOWN]:
         shares = layers[layer].share()[head].tolist()
-        cells = [f"{100 * share:.0f} %" if share == share else "–" for share in shares]
-        table.add_row(f"{layer}.{head}", f"{100 * layers[layer].amount[head]:.0f} %", *cells)
+        amount = percent(layers[layer].amount[head].item())
+        table.add_row(f"{layer}.{head}", amount, *map(percent, shares))
     even = layers[0].pairs.sum(0) / layers[0].pairs.sum()
-    table.add_row("if it were even", "", *(f"{100 * share:.0f} %" for share in even.tolist()))
+    table.add_row("if it were even", "", *map(percent, even.tolist()))
     if len(places) > HEADS_SHOWN:
         table.caption = f"{HEADS_SHOWN} of {len(places)} heads; all are on the page"
     Console().print(table)

@@ -73,20 +73,25 @@ def of_huggingface(folder: Path, arguments: Arguments) -> Subject:
     if not ids:
         raise UsageError("text must have at least one token, got none: give one")
     tokens = cut(torch.tensor(ids), arguments)
-    return look.of_text(title, model, tokens, texts_of(tokenizer, tokens.tolist(), text))
+    return look.of_text(title, model, tokens, texts_of(tokenizer, tokens.tolist()))
 
 
-def texts_of(tokenizer: Any, tokens: list[int], text: str) -> list[str]:
-    """What each token stands for, its white space with it.
+def texts_of(tokenizer: Any, tokens: list[int]) -> list[str]:
+    """What each token stands for, its white space with it: together they are the text.
 
-    A tokenizer's own text for one token may lack the space before a word, or be a part of a
-    character; what it adds to the tokens before it lacks nothing.
+    A tokenizer's own text for one token may lack the space before a word; what it adds to the
+    tokens before it lacks nothing. Of the tokens of one character the last stands for it, and the
+    others for nothing.
     """
     texts, before = [], ""
     for count in range(1, len(tokens) + 1):
         so_far = tokenizer.decode(tokens[:count], clean_up_tokenization_spaces=False)
-        added = so_far[len(before) :] if so_far.startswith(before) else ""
-        texts.append(added or str(tokenizer.decode([tokens[count - 1]])))
+        if count < len(tokens):
+            so_far = so_far.rstrip("\ufffd")  # the beginning of a character
+        if so_far.startswith(before):
+            texts.append(so_far[len(before) :])
+        else:
+            texts.append(str(tokenizer.decode([tokens[count - 1]])))
         before = so_far
     return texts
 

@@ -106,7 +106,7 @@ def of_layer(
     falls = members @ array.double() @ members.mT
     pairs = members @ layer.visible[0].double() @ members.mT
     total = falls.sum((1, 2))
-    queries = layer.visible[0].any(-1).sum()
+    queries = layer.visible[0].any(-1).sum().clamp(min=1)  # a lone one may see nothing
     if of == "gates":
         meaning, amount = f"{arrays[of].title}, on average", total / pairs.sum()
     elif layer.op == "stick_breaking":

@@ -1,6 +1,6 @@
 """Two small models to look at: CoPE on flip-flop, and on text.
 
-The flip-flop model has positions up to 4 alone. That is too few to find the last `w` by counting
+The flip-flop model has positions up to 2 alone. That is too few to find the last `w` by counting
 tokens, so that its heads come to count what the CoPE paper has in mind (Golovneva et al. 2024,
 arXiv 2405.18719, section 5.1): what is written, and not the bits to be ignored. With the recipe's
 31 that is one way to solve the task among others (docs/look.md).
@@ -8,6 +8,7 @@ arXiv 2405.18719, section 5.1): what is written, and not the bits to be ignored.
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from milepost.training import checkpoint, recipes, rundir
 from milepost.training.loop import train
@@ -19,10 +20,10 @@ FOLDER = Path("runs/look")
 
 def runs() -> dict[Path, Settings]:
     """The folders of the demo's runs, with their settings."""
-    options = {"flip-flop": {"p_max": 4}, "text": {}}
+    flip_flop: dict[str, Any] = {"seed": 2, "encoding_options": {"p_max": 2}}
     return {
-        FOLDER / f"{task}-cope": recipes.settings(task, "mini", "cope", encoding_options=given)
-        for task, given in options.items()
+        FOLDER / "flip-flop-cope": recipes.settings("flip-flop", "mini", "cope", **flip_flop),
+        FOLDER / "text-cope": recipes.settings("text", "mini", "cope"),
     }
 
 

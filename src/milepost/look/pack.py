@@ -57,7 +57,8 @@ def levels(array: Float[Tensor, "*H S S"], code: Code) -> UInt8[Tensor, "*H S S"
     """The byte of every pair."""
     array = array.double()
     if code.name == "counted":
-        summed = (code.levels * suffix_sum(array)).round()
+        # halves go up: rounded to the even number, a gate of 1 between two of them would be 256
+        summed = (code.levels * suffix_sum(array) + 0.5).floor()
         return (summed - F.pad(summed[..., 1:], (0, 1))).to(torch.uint8)
     if code.name == "square":
         array = array.sqrt()

@@ -5,6 +5,7 @@
 const SUBJECTS = JSON.parse(document.getElementById("subjects").textContent);
 const NAMES = ["gates", "positions", "attention", "alone"];
 const THEMES = ["auto", "light", "dark"];
+const FIRST = 200; // the query of a long text, to begin with
 const PART = 128; // tokens of the text that are laid out together
 const SHARPEST = 1000; // pixels of the heat map each way
 const MOST_KEPT = 6; // heads whose arrays stay unpacked
@@ -110,7 +111,8 @@ function aboutQuery(i) {
   const keys = [...subject().texts.keys()].filter((j) => sees(i, j));
   if (!keys.length) return `Query ${named(i)} sees no key.`;
   const most = keys.sort((a, b) => shownHead.attention(i, b) - shownHead.attention(i, a)).slice(0, 3);
-  const to = most.map((j) => `${percent(shownHead.attention(i, j))} to ${named(j)}`).join(", ");
+  const told = most.filter((j, at) => at === 0 || shownHead.attention(i, j) >= 0.005);
+  const to = told.map((j) => `${percent(shownHead.attention(i, j))} to ${named(j)}`).join(", ");
   const parts = [`Query ${named(i)} attends ${to}`];
   if (arrays.positions.unit === "count") {
     parts.push(`counts ${inWords("positions", shownHead.positions(i, seesFrom(i)))} up to the oldest token`);
@@ -603,6 +605,7 @@ async function chooseSubject(number) {
   drawText();
   drawHeads();
   choose(state.query);
+  $("text").scrollTop = tokenAt(state.query).offsetTop - $("text").clientHeight / 2;
   await chooseHead(state.layer, state.head);
 }
 
@@ -668,13 +671,13 @@ function remember() {
   }, 200);
 }
 
-// What a model is first seen with: the head that counts most, and its last token
+// What a model is first seen with: the head that counts most, and a token that has many before it
 function first(number) {
   const heads = SUBJECTS[number].layers.flatMap(({ counted }, layer) =>
     counted.amount.map((amount, head) => ({ layer, head, amount })),
   );
   const { layer, head } = heads.reduce((a, b) => (b.amount > a.amount ? b : a));
-  return { layer, head, query: SUBJECTS[number].texts.length - 1 };
+  return { layer, head, query: Math.min(SUBJECTS[number].texts.length, FIRST) - 1 };
 }
 
 function begin() {

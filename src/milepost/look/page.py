@@ -75,10 +75,11 @@ def page(
             progress(done, count)
         summaries.append({**_summary(subject), "layers": layers})
     # a < would end the block where the text of a token says </script>
-    text = json.dumps(summaries, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    text = json.dumps(summaries, allow_nan=False).replace("<", "\\u003c")
+    title = f"{subjects[0].title} – Milepost".encode(errors="backslashreplace").decode()
     script = _resource("page.js")
     return Template(_resource("page.html")).substitute(
-        title=html.escape(f"{subjects[0].title} – Milepost"),
+        title=html.escape(title),
         style=_resource("page.css"),
         script=script,
         script_hash=f"sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}",
@@ -131,7 +132,7 @@ def _layer(
         }
         if name == counts_by(layer, arrays):
             summary["counted"] = _counted(of_layer(layer, arrays, subject.classes, array))
-        if name == "gates" and isinstance(layer.state, Tensor):
+        if name == "gates" and arrays["positions"].unit == "cosine":
             summary["moved"] = _rounded(array.diagonal(dim1=1, dim2=2))
         if code not in (pack.DISTANCE, pack.SUMS):
             for head, of_head in enumerate(array):

@@ -120,7 +120,7 @@ def moved(layer: Layer, first: Layer) -> Float[Tensor, "H S S"]:
 
 def distance(layer: Layer) -> Float[Tensor, "H S S"]:
     """i − j, the same for all heads."""
-    return _for_heads(layer.distance[None].to(layer.output.dtype), layer) * layer.visible
+    return _for_heads(layer.distance[None].to(layer["query"].dtype), layer) * layer.visible
 
 
 def _for_heads(array: Tensor, layer: Layer) -> Tensor:

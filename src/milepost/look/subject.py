@@ -1,5 +1,6 @@
 """A model and a text, as the page and the figures show them."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from milepost.errors import UsageError
 from milepost.look.tokens import class_of_character, token_classes
 from milepost.look.trace import Trace, trace
 from milepost.tasks.task import Task
-from milepost.tasks.text import BYTES
+from milepost.tasks.text import BYTES, Text
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,26 +38,40 @@ def of_task(title: str, model: nn.Module, task: Task, tokens: Tensor) -> Subject
     Raises:
         UsageError: the model cannot be traced (`milepost.look.trace`).
     """
-    if task.vocab == BYTES:
-        texts = tuple(chr(b) if b < 0x80 else rf"\x{b:02x}" for b in tokens.tolist())
+    traced, vocab = trace(model, tokens), task.vocab
+    row = traced.tokens.cpu()
+    if vocab == BYTES:
+        texts = [chr(b) if b < 0x80 else rf"\x{b:02x}" for b in row.tolist()]
+    elif isinstance(task, Text):
+        # of the tokens of one character the last stands for it
+        decoder = getincrementaldecoder("utf-8")("replace")
+        texts = [decoder.decode(task.bytes_of(token)) for token in row.split(1)]
     else:
-        texts = tuple(task.vocab[token] for token in tokens.tolist())
+        texts = [vocab[token] for token in row.tolist()]
     try:
         of_token = token_classes(task)
     except UsageError:  # a large vocabulary, as of words
-        return of_text(title, model, tokens, texts)
-    classes = {name: members[tokens.cpu()] for name, members in of_token.items()}
-    return Subject(title, trace(model, tokens), texts, _present(classes))
+        classes = _by_character(texts)
+    else:
+        classes = {name: members[row] for name, members in of_token.items() if members[row].any()}
+    return Subject(title, traced, tuple(texts), classes)
 
 
 def of_text(title: str, model: nn.Module, tokens: Tensor, texts: Sequence[str]) -> Subject:
-    """A model with tokens of any kind, sorted by the characters that they begin with."""
+    """A model with tokens of any kind, sorted by the characters that they begin with.
+
+    Raises:
+        UsageError: as `of_task`, or there is not one text for each token.
+    """
+    traced = trace(model, tokens)
+    if len(texts) != len(traced.tokens):
+        raise UsageError(
+            f"texts must be one for each of the {len(traced.tokens)} tokens, got {len(texts)}: "
+            f"give what each of them stands for"
+        )
+    return Subject(title, traced, tuple(texts), _by_character(texts))
+
+
+def _by_character(texts: Sequence[str]) -> dict[str, Tensor]:
     names = [class_of_character(text.lstrip(" ")[:1] or text[:1]) for text in texts]
-    classes = {
-        name: torch.tensor([other == name for other in names]) for name in dict.fromkeys(names)
-    }
-    return Subject(title, trace(model, tokens), tuple(texts), classes)
-
-
-def _present(classes: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: members for name, members in classes.items() if members.any()}
+    return {name: torch.tensor([other == name for other in names]) for name in dict.fromkeys(names)}

@@ -101,8 +101,15 @@ def encode(task: Task, text: str) -> Int[Tensor, " S"]:
     """The tokens of a text, in the vocabulary of a task: bytes, or names between white space.
 
     Raises:
-        UsageError: the vocabulary has no such name, or the text no token.
+        UsageError: the vocabulary has no such name, or the text no token, or it is not Unicode.
     """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the text must be Unicode, got half of a surrogate pair at character {error.start}: "
+            f"read it as UTF-8"
+        ) from error
     if isinstance(task, Text) and task.tokenizer is not None:
         tokens = task.tokenizer.encode(text, add_special_tokens=False).ids
     elif task.vocab == BYTES:
