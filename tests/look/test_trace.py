@@ -1,8 +1,4 @@
-"""Traces against the ops that they explain, and against the papers' equations written out.
-
-Every encoding that is registered, and each set of options in its `variants`, is traced: nothing
-here has to be told of a new one.
-"""
+"""Traces against the ops that they explain, and against the papers' equations written out."""
 
 import math
 from typing import Any
@@ -16,50 +12,13 @@ from milepost.encodings.tape import matrices
 from milepost.errors import UsageError
 from milepost.look import Layer, trace
 from milepost.look.trace import layer_of
-from milepost.model import Config, Decoder
 
-VOCABULARY = 13
-LENGTH = 18
-LOWER = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril()
-
-
-def cases() -> list[Any]:
-    found = []
-    for name in encoding.names():
-        for options in ({}, *encoding.find(name).variants):
-            label = " ".join([name, *(f"{k}={v}" for k, v in options.items())])
-            found.append(pytest.param(name, options, id=label))
-    return found
-
-
-every_encoding = pytest.mark.parametrize(("name", "options"), cases())
-
-
-def make(name: str, options: dict[str, Any] | None = None, **settings: Any) -> Decoder:
-    torch.manual_seed(0)
-    config = Config(
-        **{
-            "vocab_size": VOCABULARY,
-            "dim": 16,
-            "layers": 3,
-            "heads": 4,
-            "key_heads": 2,
-            "max_length": 2 * LENGTH,
-            "encoding": name,
-            "encoding_options": options or {},
-            **settings,
-        }
-    )
-    model = Decoder(config).double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-    return model
+from .tiny import LENGTH, LOWER, VOCABULARY, drawn, every_encoding, make
 
 
 @pytest.fixture
 def tokens() -> torch.Tensor:
-    return torch.randint(VOCABULARY, (LENGTH,), generator=torch.Generator().manual_seed(1))
+    return drawn()
 
 
 def close(found: torch.Tensor, expected: torch.Tensor) -> None:
@@ -127,6 +86,14 @@ def test_arrays_are_there_where_they_mean_something(
             assert found[:, LOWER].isfinite().all() or layer.op == "stick_breaking", array
             hidden = -math.inf if array in ("decay", "logits") else 0
             assert (found[:, ~LOWER] == hidden).all(), array
+
+
+@every_encoding
+def test_position_has_a_term_where_one_is_made(
+    name: str, options: dict[str, Any], tokens: torch.Tensor
+) -> None:
+    for layer in trace(make(name, options), tokens).layers:
+        assert layer.has_term == (layer.term is not None)
 
 
 @every_encoding
