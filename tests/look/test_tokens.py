@@ -1,5 +1,7 @@
 """Token classes name every token once, and sequences are those that models are tested with."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,6 +13,9 @@ from milepost.tasks.flip_flop import FlipFlop
 from milepost.tasks.passkey import Passkey
 from milepost.tasks.selective_copy import SelectiveCopy
 from milepost.tasks.text import Text
+
+CORPUS = Path(__file__).parents[1] / "tasks/corpus"
+TEST_TEXT = (CORPUS / "test.txt").read_text()
 
 
 def named(task: tasks.task.Task, name: str) -> set[str]:
@@ -62,3 +67,87 @@ def test_a_length_is_the_tasks_setting() -> None:
         look.at_length(Counting(), 12)
     with pytest.raises(UsageError, match="sequences must be a whole number above 0, got 0"):
         next(look.read(FlipFlop(), 0))
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_what_a_task_says_can_be_read_again(name: str) -> None:
+    task = tasks.build(name)
+    if task.vocab_size == 256:
+        tokens = torch.randint(128, (50,))
+        text = bytes(tokens.tolist()).decode()
+    else:
+        tokens = task.batch(0, TEST, 0, 1).tokens[0]
+        text = f"  {task.render(tokens)}\n".replace(" ", "\t ")
+    assert torch.equal(look.encode(task, text), tokens)
+
+
+def test_bytes_are_those_of_utf_8() -> None:
+    assert look.encode(Passkey(), "né→").tolist() == [*"né→".encode()]
+
+
+def test_a_tokenizer_of_the_task_is_used() -> None:
+    task = Text(corpus=str(CORPUS), length=16, tokens=270)
+    text = "the cat, né"
+    tokens = look.encode(task, text)
+    assert task.bytes_of(tokens) == text.encode()
+    assert len(tokens) < len(text)
+    assert tokens.max() >= 256
+
+
+def test_texts_that_a_task_cannot_read_are_refused() -> None:
+    with pytest.raises(UsageError, match="unknown token of the flip-flop task '2': valid: 0, 1, i"):
+        look.encode(FlipFlop(), "w 0 i 2")
+    for task in (FlipFlop(), Passkey()):
+        with pytest.raises(UsageError, match="text must have at least one token, got none"):
+            look.encode(task, "")
+        with pytest.raises(UsageError, match=r"must be Unicode, got half .* at character 1"):
+            look.encode(task, "w\udcff")
+    with pytest.raises(UsageError, match="at least one token"):
+        look.encode(FlipFlop(), " \n")
+
+
+def test_a_sample_is_one_of_the_test_sequences() -> None:
+    task = Counting(max_steps=8)
+    for number, tokens in enumerate(look.read(task, 3)):
+        assert torch.equal(look.sample(task, sequence=number), tokens)
+    assert len(look.sample(FlipFlop(), 12)) == 11  # the last bit is asked for
+
+
+def test_a_sample_of_text_is_a_window_of_the_test_documents() -> None:
+    task = Text(corpus=str(CORPUS), length=16)
+    for number in range(3):
+        window = look.sample(task, 40, number)
+        assert window.dtype == torch.int64
+        assert bytes(window.tolist()).decode() == TEST_TEXT[40 * number :][:40]
+    assert len(look.sample(task, len(TEST_TEXT))) == len(TEST_TEXT)
+
+
+def test_a_sample_of_text_has_512_tokens_unless_asked_otherwise(tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        (tmp_path / f"{split}.txt").write_text("0123456789" * 60)
+    task = Text(corpus=str(tmp_path), length=16)
+    assert bytes(look.sample(task).tolist()).decode() == ("0123456789" * 60)[:512]
+
+
+def test_a_sample_of_other_tokens_is_the_same_text() -> None:
+    task = Text(corpus=str(CORPUS), length=16, tokens=270)
+    found = b"".join(task.bytes_of(look.sample(task, 10, number)) for number in range(3))
+    assert TEST_TEXT.encode().startswith(found)
+
+
+def test_samples_that_are_not_there_are_refused() -> None:
+    task = Text(corpus=str(CORPUS), length=16)
+    for sequence in (-1, 1.0, True):
+        with pytest.raises(UsageError, match="sequence must be a whole number from 0 on, got"):
+            look.sample(task, None, sequence)  # type: ignore[arg-type]
+    for length in (0, -3, 2.5):
+        with pytest.raises(UsageError, match="length must be a whole number of tokens above 0"):
+            look.sample(task, length)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"sequence 3 of 40 tokens is not in .* an earlier one"):
+        look.sample(task, 40, 3)
+    with pytest.raises(UsageError, match=r"sequence 0 of 512 tokens .* or a shorter length"):
+        look.sample(task)
+    with pytest.raises(UsageError, match="length must be left out for the counting task"):
+        look.sample(Counting(), 12)
+    with pytest.raises(UsageError, match="expected an even int of at least 4"):
+        look.sample(FlipFlop(), 7)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from milepost.report import live
-from milepost.report.live import StudyLines, TrainingLine, duration
+from milepost.report.live import CountLine, StudyLines, TrainingLine, duration
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,32 @@ def test_a_training_log_ends_with_the_last_step(capsys):
     assert capsys.readouterr().err == (
         "[0:00] step 2 of 2, loss 0.5000, 1,234 tokens/s, 0:00 left\n"
     )
+
+
+def test_a_count_is_logged_now_and_then_with_the_time_left(capsys, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(live.time, "monotonic", lambda: now)
+    with CountLine("drawing", "layer") as line:
+        for done in range(1, 6):
+            now = 20.0 * done
+            line(done, 5)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == ("[0:40] 2 of 5 layers, 1:00 left\n[1:20] 4 of 5 layers, 0:20 left\n")
+
+
+def test_a_count_that_is_soon_over_logs_nothing(capsys):
+    with CountLine("asking", "answer") as line:
+        line(1, 2)
+        line(2, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_count_on_a_terminal_is_a_live_line(monkeypatch):
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+    with CountLine("asking", "answer") as line:
+        line(1, 1)
+        (task,) = line.display.tasks
+        assert task.description == "asking"
+        assert (task.completed, task.total) == (1, 1)
+        assert task.fields["about"] == "1 of 1 answer, 0:00 left"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from milepost.errors import UsageError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from milepost.commands.look import Arguments
     from milepost.look import Subject
@@ -34,20 +34,14 @@ def subject(folder: Path, arguments: Arguments) -> Subject:
 
 def of_run(folder: Path, arguments: Arguments) -> Subject:
     """A run of `milepost train`, with a text or a sequence of its own task."""
-    from milepost import look
     from milepost.evaluate import load_run
 
     model, settings, task = load_run(folder, arguments.device)
-    text = given(arguments)
-    if text is None:
-        tokens = sequence(folder, task, arguments)
-    else:
-        tokens = cut(look.encode(task, text), arguments)
-    return look.of_task(f"{settings.encoding}, {task.name} ({folder.name})", model, task, tokens)
+    return of_task(f"{settings.encoding}, {task.name} ({folder.name})", model, task, arguments)
 
 
 def of_huggingface(folder: Path, arguments: Arguments) -> Subject:
-    """A model of transformers with our attention, with a text; its task's, where it was a run."""
+    """A model of transformers with our attention: as the run that it was, or with a text."""
     import torch
 
     from milepost import look, tasks
@@ -58,15 +52,16 @@ def of_huggingface(folder: Path, arguments: Arguments) -> Subject:
     encoding = getattr(model.config, "encoding", model.config.model_type)
     title = f"{encoding} ({folder.name})"
     text = given(arguments)
-    if text is None:
-        if convert.task_of(folder) is None:
-            raise UsageError(
-                f"{folder} has no task of its own to take a text from: give --text TEXT or --file "
-                f"FILE"
-            )
+    name = convert.task_of(folder)
+    if name is not None and (text is None or name != "text"):
         settings, _ = convert.read_run(folder)
-        task = tasks.build(settings.task, **settings.task_settings)
-        return look.of_task(title, model, task, sequence(folder, task, arguments))
+        return of_task(
+            title, model, tasks.build(settings.task, **settings.task_settings), arguments
+        )
+    if text is None:
+        raise UsageError(
+            f"{folder} has no task of its own to take a text from: give --text TEXT or --file FILE"
+        )
     from milepost.hf.tokenizer import encode
 
     ids = encode(tokenizer, text)
@@ -74,6 +69,23 @@ def of_huggingface(folder: Path, arguments: Arguments) -> Subject:
         raise UsageError("text must have at least one token, got none: give one")
     tokens = cut(torch.tensor(ids), arguments)
     return look.of_text(title, model, tokens, texts_of(tokenizer, tokens.tolist()))
+
+
+def of_task(title: str, model: nn.Module, task: Task, arguments: Arguments) -> Subject:
+    """A model with a text in the tokens of its task, or with a sequence it was not trained on."""
+    from milepost import look
+
+    if arguments.task not in (None, task.name):
+        raise UsageError(
+            f"--task must be {task.name!r}, on which the model was trained, got "
+            f"{arguments.task!r}: leave it out, or give --text in the words of {task.name}"
+        )
+    text = given(arguments)
+    if text is None:
+        tokens = look.sample(task, arguments.length, arguments.sequence)
+    else:
+        tokens = look.encode(task, text)
+    return look.of_task(title, model, task, cut(tokens, arguments))
 
 
 def texts_of(tokenizer: Any, tokens: list[int]) -> list[str]:
@@ -111,18 +123,6 @@ def given(arguments: Arguments) -> str | None:
             f"--file {arguments.file} must be text in UTF-8, got bytes that are not, at "
             f"{error.start}: convert it"
         ) from error
-
-
-def sequence(folder: Path, task: Task, arguments: Arguments) -> Tensor:
-    """A sequence of the model's task that it was not trained on."""
-    from milepost import look
-
-    if arguments.task not in (None, task.name):
-        raise UsageError(
-            f"--task must be {task.name!r}, on which {folder} was trained, got {arguments.task!r}: "
-            f"leave it out, or give --text in the words of {task.name}"
-        )
-    return cut(look.sample(task, arguments.length, arguments.sequence), arguments)
 
 
 def cut(tokens: Tensor, arguments: Arguments) -> Tensor:

@@ -45,7 +45,7 @@ def of_task(title: str, model: nn.Module, task: Task, tokens: Tensor) -> Subject
     elif isinstance(task, Text):
         # of the tokens of one character the last stands for it
         decoder = getincrementaldecoder("utf-8")("replace")
-        texts = [decoder.decode(task.bytes_of(token)) for token in row.split(1)]
+        texts = [decoder.decode(task.bytes_of(token)) for token in row[:, None]]
     else:
         texts = [vocab[token] for token in row.tolist()]
     try:
