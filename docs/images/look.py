@@ -15,7 +15,7 @@ from milepost import cli
 
 FOLDER = Path(__file__).parent
 PAGE = Path("runs/look/look.html")
-VIEW = "#subject=0&layer=1&head=0&sort=keys+w&by=r"
+VIEW = "#subject=0&layer=1&head=0"
 SIZE = {"width": 1180, "height": 700}
 
 

@@ -8,23 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 INSTALLED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @contextmanager
 def launched() -> Iterator[Browser]:
-    """Chromium. Where there is none the test is skipped, but in CI it fails."""
+    """Chromium. Where none starts the test is skipped, but in CI it fails."""
     with sync_playwright() as playwright:
-        found = next(filter(None, map(shutil.which, INSTALLED)), None)
-        executable = Path(found or playwright.chromium.executable_path)
-        if not executable.exists():
-            message = "no Chromium: `make browser` installs one"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
-        browser = playwright.chromium.launch(executable_path=executable)
-        yield browser
-        browser.close()
+        found = [*filter(None, map(shutil.which, INSTALLED)), playwright.chromium.executable_path]
+        reason = "there is none"
+        for executable in filter(os.path.exists, found):
+            try:
+                browser = playwright.chromium.launch(executable_path=executable)
+            except Error as error:
+                reason = f"{executable} does not start: {error}"
+                continue
+            yield browser
+            browser.close()
+            return
+        message = f"no Chromium, {reason}: `make browser` installs one"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
 
 
 @contextmanager

@@ -55,6 +55,22 @@ def test_gates_are_counted_where_there_are_some_and_else_the_attention(name: str
         assert (found.amount <= 1).all()
 
 
+def test_selectivity_is_how_far_from_even_it_is() -> None:
+    given = subject("cope")
+    for found in counted(given):
+        for head, falls in enumerate(found.falls.tolist()):
+            total, pairs = sum(map(sum, falls)), found.pairs.sum().item()
+            apart = [
+                abs(fall / total - pair / pairs)
+                for row, even in zip(falls, found.pairs.tolist(), strict=True)
+                for fall, pair in zip(row, even, strict=True)
+            ]
+            assert found.selectivity[head].item() == pytest.approx(sum(apart) / 2)
+    nothing = torch.zeros(2, 1, 1)
+    empty = Counted("gates", "", ("a",), nothing, torch.ones(1, 1), torch.zeros(2))
+    assert empty.selectivity.tolist() == [0, 0]
+
+
 def test_the_amount_of_gates_is_their_mean() -> None:
     for name in ("cope", "fox", "tape"):
         given = subject(name)

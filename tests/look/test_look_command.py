@@ -90,9 +90,9 @@ def subject(run: Path, text: str | None = None, length: int | None = None) -> Su
 
 
 def best(layers: tuple[Counted, ...]) -> list[tuple[int, int]]:
-    amounts = torch.stack([layer.amount for layer in layers])
-    order = amounts.flatten().argsort(descending=True).tolist()
-    return [divmod(place, amounts.shape[1]) for place in order]
+    selective = torch.stack([layer.selectivity for layer in layers])
+    order = selective.flatten().argsort(descending=True).tolist()
+    return [divmod(place, selective.shape[1]) for place in order]
 
 
 def test_a_run_shows_a_test_sequence_of_its_task(
@@ -106,8 +106,8 @@ def test_a_run_shows_a_test_sequence_of_its_task(
     assert about["classes"] == ["w", "i", "r", "bit"]
     for layer, found in zip(about["layers"], counted(expected), strict=True):
         assert layer["counted"]["amount"] == pytest.approx(found.amount.tolist(), rel=1e-5)
-    size = Path("look.html").stat().st_size / 1e6
-    assert f"look.html: a page of {size:.1f} MB, to be opened in a browser\n" in printed.out
+    size = Path("look.html").stat().st_size / 1e3
+    assert f"look.html: a page of {size:.0f} kB, to be opened in a browser\n" in printed.out
     assert printed.err == ""
 
 
@@ -170,19 +170,19 @@ def rows(out: str) -> dict[str, list[str]]:
     return {line[0]: line[1:] for line in lines if len(line) > 1}
 
 
-def test_the_table_has_the_heads_that_count_most_first(
+def test_the_table_has_the_most_selective_heads_first(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = rows(looked(capsys, run).out)
     layers = counted(subject(run))
     assert found["layer.head"] == ["counted, on average", "on w", "on i", "on r", "on bit"]
     heads = best(layers)
-    assert [*found][1:] == [*(f"{layer}.{head}" for layer, head in heads), "if it were even"]
+    assert [*found][1:] == [*(f"{layer}.{head}" for layer, head in heads), "all, if even"]
     for layer, head in heads:
         shares = [layers[layer].amount[head], *layers[layer].share()[head]]
         assert found[f"{layer}.{head}"] == [f"{100 * share:.0f} %" for share in shares]
     even = layers[0].pairs.sum(0) / layers[0].pairs.sum()
-    assert found["if it were even"] == [f"{100 * share:.0f} %" for share in even]
+    assert found["all, if even"] == [f"{100 * share:.0f} %" for share in even]
 
 
 def test_a_table_of_many_heads_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +199,7 @@ def test_a_share_of_nothing_is_a_dash(
     run = write_run(encoding=encoding)
     found = rows(looked(capsys, run, "--text", "w").out)
     assert found["0.0"] == ["0 %", "–"]  # places have not moved, and the stick is whole
-    assert found["if it were even"] == [even]
+    assert found["all, if even"] == [even]
 
 
 def test_a_page_takes_the_place_of_a_page_alone(
@@ -208,12 +208,23 @@ def test_a_page_takes_the_place_of_a_page_alone(
     looked(capsys, run, "--text", "w 0")
     looked(capsys, run, "--text", "w 1")
     assert texts() == ["w", "1"]
-    for name, content in (("notes.html", "<html>mine</html>"), ("empty", "")):
+    for name, content in (("notes.html", "<html>mine</html>"), ("empty.htm", "")):
         Path(name).write_text(content)
         err = refused(capsys, run, "--out", name)
-        assert f"--out {name} exists and is no page of milepost look: name another file" in err
+        assert f"--out {name} exists and is no page of milepost look: name a file" in err
         assert Path(name).read_text() == content
-    assert "--out run exists and is no page" in refused(capsys, run, "--out", "run")
+    Path("folder.html").mkdir()
+    assert "exists and is no page" in refused(capsys, run, "--out", "folder.html")
+    assert "--out must end in .html or .htm for a page" in refused(capsys, run, "--out", "a.svg")
+
+
+def test_a_figure_takes_the_place_of_nothing(
+    drawing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("notes.svg").write_text("mine")
+    err = refused(capsys, drawing, "--figure", "gates", "--out", "notes.svg")
+    assert "--out notes.svg exists already: name a file that does not, or delete it" in err
+    assert Path("notes.svg").read_text() == "mine"
 
 
 def test_a_path_that_cannot_be_written_is_named(
@@ -221,7 +232,7 @@ def test_a_path_that_cannot_be_written_is_named(
 ) -> None:
     Path("file").touch()
     assert "cannot write file/look.html" in refused(capsys, run, "--out", "file/look.html")
-    assert "choose a shorter path" in refused(capsys, run, "--out", "y" * 300)
+    assert "choose a shorter path" in refused(capsys, run, "--out", "y" * 300 + ".html")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +279,10 @@ def test_mistakes_are_named_before_anything_is_read(
         (["--figure", "gates", "--layer", "2", "--head", "0"], "layer must be a whole number from"),
         (["--figure", "gates", "--layer", "0", "--head", "-1"], "head must be a whole number from"),
         (["--figure", "gates", "--last", "0"], "last must be a whole number of tokens above 0"),
-        (["--figure", "gates", "--out", "a.jpg"], "path must end in .svg, .pdf or .png, got"),
+        (
+            ["--figure", "gates", "--out", "a.jpg"],
+            "--out must end in .svg or .pdf or .png for a figure, got",
+        ),
     ],
 )
 def test_mistakes_leave_nothing_behind(
@@ -314,7 +328,7 @@ def test_a_figure_has_the_format_of_its_name(
     assert not Path("look.html").exists()
 
 
-def test_the_head_that_counts_most_is_drawn_unless_another_is_named(
+def test_the_most_selective_head_is_drawn_unless_another_is_named(
     drawing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     printed = looked(capsys, drawing, "--figure", "gates", "--text", "w 0 i 1 r", "--last", 2)
@@ -330,13 +344,14 @@ def test_a_figure_is_of_a_layer_that_has_what_it_shows(
 ) -> None:
     run = write_run("first", lr=1e-9, encoding_options={"first_layer_only": True})
     layers = counted(subject(run))
-    head = int(layers[0].amount.argmax())
+    head = int(layers[0].selectivity.argmax())
     assert f"of layer 0, head {head}\n" in looked(capsys, run, "--figure", "gates").out
-    ((layer, head), *_) = best(layers)
-    assert layer == 1
-    assert f"of layer 1, head {head}\n" in looked(capsys, run, "--figure", "attention").out
+    assert [layer.of for layer in layers] == ["gates", "attention"]
+    table = rows(looked(capsys, run).out)
+    assert table["layer.head"][0] == "counted, on average; else attention to other tokens"
+    assert [place.split(".")[0] for place in [*table][1:-1]] == ["0"] * 2 + ["1"] * 2
     rope = write_run("rope", encoding="rope")
-    err = refused(capsys, rope, "--figure", "gates")
+    err = refused(capsys, rope, "--figure", "gates", "--out", "rope.svg")
     assert "the layer has, got 'gates'" in err
     assert "name some of positions, attention" in err
 

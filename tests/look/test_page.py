@@ -133,7 +133,7 @@ def test_what_heads_count_and_leave_and_how_places_move(name: str) -> None:
         layer, summary = given.trace.layers[at], about["layers"][at]
         assert summary["counted"]["of"] == found.of
         assert summary["counted"]["meaning"] == found.meaning
-        for part in ("amount", "falls", "pairs"):
+        for part in ("amount", "selectivity", "falls", "pairs"):
             assert flat(summary["counted"][part]) == rounded(getattr(found, part))
         assert summary["itself"] == (not name.startswith("stick-breaking"))
         assert summary["from"] == [0] * 18
@@ -142,8 +142,10 @@ def test_what_heads_count_and_leave_and_how_places_move(name: str) -> None:
             assert flat(summary["remainder"]) == rounded(layer.remainder)
         assert (summary["moved"] is None) == (name != "tape")
         if name == "tape":
+            moved = torch.tensor(summary["moved"], dtype=torch.float64)
             last = shown(given.trace)[at]["gates"].make()[:, -1]
-            assert flat(summary["moved"]) == rounded(last)
+            assert moved.clamp(max=1).flatten().tolist() == rounded(last)
+            assert (moved > 0).any() == (at > 0)
 
 
 def small(parsed: Parsed, layer: int, name: str) -> torch.Tensor:
@@ -246,7 +248,10 @@ def test_the_block_of_texts_ends_where_it_should() -> None:
 def test_no_script_but_ours_may_run_and_nothing_is_asked_of_a_network() -> None:
     parsed = Parsed(page([subject("cope", layers=1)]))
     (script,) = [text for given, text in parsed.of("script") if not given]
-    assert script == files("milepost.look").joinpath("page.js").read_text(encoding="utf-8")
+    parts = files("milepost.look").joinpath("web").iterdir()
+    written = [part.read_text(encoding="utf-8") for part in parts if part.name.endswith(".js")]
+    assert all(part in script for part in written)
+    assert len(script) == sum(map(len, written)) + len(written) - 1
     digest = base64.b64encode(sha256(script.encode()).digest()).decode()
     assert parsed.policy.split("; ") == [
         "default-src 'none'",
@@ -261,9 +266,22 @@ def test_no_script_but_ours_may_run_and_nothing_is_asked_of_a_network() -> None:
 
 def test_nothing_is_left_of_the_template() -> None:
     html = page([subject("alibi", layers=1)])
-    script = files("milepost.look").joinpath("page.js").read_text(encoding="utf-8")
+    (script,) = [text for given, text in Parsed(html).of("script") if not given]
     assert "$" not in html.replace(script, "")
     assert html.startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_model_that_is_broken_is_told_of(number: float, tmp_path: Path) -> None:
+    model = make("cope", {})
+    with torch.no_grad():
+        model.blocks[1].attention.query.weight[0, 0] = number
+    given = of_text("cope", model, drawn(), ["a"] * len(drawn()))
+    with pytest.raises(
+        UsageError, match="query of layer 1 of cope must be finite to be shown, got"
+    ):
+        write([given], tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_the_same_subject_gives_the_same_page() -> None:

@@ -8,6 +8,7 @@ import torch
 from milepost import look, tasks
 from milepost.errors import UsageError
 from milepost.evaluate import TEST
+from milepost.look.tokens import class_of_character, token_classes
 from milepost.tasks.counting import Counting
 from milepost.tasks.flip_flop import FlipFlop
 from milepost.tasks.passkey import Passkey
@@ -151,3 +152,24 @@ def test_samples_that_are_not_there_are_refused() -> None:
         look.sample(Counting(), 12)
     with pytest.raises(UsageError, match="expected an even int of at least 4"):
         look.sample(FlipFlop(), 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("aéя日", "letter"),
+        ("07٣", "digit"),
+        (".!?。", "sentence end"),
+        ("\n", "newline"),
+        (" ", "space"),
+        ("-,\t\u00a0", "other"),
+    ],
+)
+def test_characters_are_sorted_in_any_script(text: str, expected: str) -> None:
+    assert {class_of_character(character) for character in text} == {expected}
+
+
+def test_bytes_beyond_ascii_are_no_letters() -> None:
+    classes = token_classes(Text(length=8))
+    assert not classes["letter"][0x80:].any()
+    assert classes["other"][0x80:].all()

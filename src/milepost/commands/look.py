@@ -24,9 +24,9 @@ HEADS_SHOWN = 12
 class Arguments:
     """Show what each head of a model counts, forgets or attends to in a text.
 
-    It writes one HTML file that needs neither a server nor a network, and prints which heads count
-    most, and what. Of several models, one is chosen on the page. Without a text a run shows a test
-    sequence of its own task. With --figure it draws one head for a paper instead.
+    It writes one HTML file that needs neither a server nor a network, and prints what the most
+    selective heads count. Of several models, one is chosen on the page. Without a text a run shows
+    a test sequence of its own task. With --figure it draws one head for a paper instead.
     """
 
     directories: Annotated[
@@ -51,7 +51,7 @@ class Arguments:
     figure: tuple[Literal["gates", "positions", "attention", "alone"], ...] = ()
     """Draw these of one head, side by side; alone is attention by position alone."""
     layer: int | None = None
-    """Of --figure; the head that counts most if left out."""
+    """Of --figure; the most selective head if left out."""
     head: int | None = None
     """Of --figure."""
     last: int | None = None
@@ -66,11 +66,10 @@ def run(arguments: Arguments) -> int:
     """Write the page or the figure."""
     check(arguments)
     out = arguments.out or (Path("look.svg") if arguments.figure else PAGE)
-    if not arguments.figure:
-        refuse_another_file(out)
+    check_path(out, bool(arguments.figure))
     directories = arguments.directories
     if arguments.demo:
-        directories = trained()
+        directories = trained(arguments.device)
         if not directories:
             return 130
     from milepost.commands.subjects import subject
@@ -78,15 +77,16 @@ def run(arguments: Arguments) -> int:
     subjects = [subject(directory, arguments) for directory in directories]
     if arguments.figure:
         return draw(subjects[0], arguments, out)
-    from milepost.look import counted, write
+    from milepost.look import write
     from milepost.report.live import CountLine
 
     with CountLine("drawing", "layer") as line:
-        write(subjects, out, line)
-    for each in subjects:
-        show(each.title, counted(each))
-    size = out.stat().st_size / 1e6
-    print(f"{out}: a page of {size:.1f} MB, to be opened in a browser")
+        counts = write(subjects, out, line)
+    for each, layers in zip(subjects, counts, strict=True):
+        show(each.title, layers)
+    size = out.stat().st_size / 1e3
+    shown = f"{size:.0f} kB" if size < 1000 else f"{size / 1e3:.1f} MB"
+    print(f"{out}: a page of {shown}, to be opened in a browser")
     if arguments.demo and sys.stdout.isatty():
         import webbrowser
 
@@ -139,23 +139,34 @@ def check(arguments: Arguments) -> None:
             )
 
 
-def refuse_another_file(path: Path) -> None:
-    """A page may take the place of a page, and of nothing else."""
-    from milepost.files import cannot_write
+def check_path(path: Path, figure: bool) -> None:
+    """A `UsageError` unless it is a name for what is written, and nothing is lost there.
 
+    A page may take the place of a page, and of nothing else.
+    """
+    from milepost.files import cannot_write
+    from milepost.report.heads import FORMATS
+
+    endings = FORMATS if figure else (".html", ".htm")
+    if path.suffix.lower() not in endings:
+        raise UsageError(
+            f"--out must end in {' or '.join(endings)} for a {'figure' if figure else 'page'}, got "
+            f"{str(path)!r}: name another file"
+        )
     try:
         if not path.exists():
             return
-        if path.is_file():
+        if not figure and path.is_file():
             with path.open("rb") as file:
                 if GENERATOR in file.read(2000):
                     return
     except OSError as error:
         raise cannot_write(path, error) from error
-    raise UsageError(f"--out {path} exists and is no page of milepost look: name another file")
+    what = "already" if figure else "and is no page of milepost look"
+    raise UsageError(f"--out {path} exists {what}: name a file that does not, or delete it")
 
 
-def trained() -> tuple[Path, ...]:
+def trained(device: str | None) -> tuple[Path, ...]:
     """The folders of the demo's models, trained where they are not; none if that was stopped."""
     from milepost.look import demo
     from milepost.report.live import TrainingLine
@@ -164,7 +175,7 @@ def trained() -> tuple[Path, ...]:
     for folder in demo.missing(runs):
         print(f"training {folder}", file=sys.stderr)
         with TrainingLine() as line:
-            ended = demo.make(folder, runs[folder], line)
+            ended = demo.make(folder, runs[folder], line, device)
         if not ended:
             print("stopped; milepost look --demo goes on from there", file=sys.stderr)
             return ()
@@ -178,7 +189,7 @@ def draw(subject: Subject, arguments: Arguments, out: Path) -> int:
 
     layer, head = arguments.layer, arguments.head
     if layer is None or head is None:
-        arrays, places = shown(subject.trace), by_amount(counted(subject))
+        arrays, places = shown(subject.trace), by_selectivity(counted(subject))
         # with first_layer_only some layers have less to show
         able = [place for place in places if {*arguments.figure} <= arrays[place[0]].keys()]
         layer, head = (able or places)[0]
@@ -187,10 +198,15 @@ def draw(subject: Subject, arguments: Arguments, out: Path) -> int:
     return 0
 
 
-def by_amount(layers: Sequence[Counted]) -> list[tuple[int, int]]:
-    """Layer and head of all heads, those that count most first."""
+def by_selectivity(layers: Sequence[Counted]) -> list[tuple[int, int]]:
+    """Layer and head of all heads, the most selective first, and those without gates last."""
+
+    def order(place: tuple[int, int]) -> tuple[bool, float]:
+        layer = layers[place[0]]
+        return layer.of != "gates", -float(layer.selectivity[place[1]])
+
     places = [(n, head) for n, layer in enumerate(layers) for head in range(len(layer.amount))]
-    return sorted(places, key=lambda place: -float(layers[place[0]].amount[place[1]]))
+    return sorted(places, key=order)
 
 
 def percent(share: float) -> str:
@@ -199,19 +215,19 @@ def percent(share: float) -> str:
 
 
 def show(title: str, layers: Sequence[Counted]) -> None:
-    """Print which heads count most, and the share of each class in it."""
+    """Print how much heads count, the most selective first, and the share of each class in it."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    classes = layers[0].classes
-    places = by_amount(layers)
+    classes, places = layers[0].classes, by_selectivity(layers)
+    meanings = dict.fromkeys(layers[layer].meaning for layer, _ in places)
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title=Text(title, "bold"), title_justify="left"
     )
-    table.add_column("layer.head")
-    table.add_column(layers[0].meaning, justify="right")
+    table.add_column("layer.head", no_wrap=True)
+    table.add_column("; else ".join(meanings), justify="right")
     for name in classes:
         table.add_column(Text(f"on {name}"), justify="right")
     for layer, head in places[:HEADS_SHOWN]:
@@ -219,7 +235,7 @@ def show(title: str, layers: Sequence[Counted]) -> None:
         amount = percent(layers[layer].amount[head].item())
         table.add_row(f"{layer}.{head}", amount, *map(percent, shares))
     even = layers[0].pairs.sum(0) / layers[0].pairs.sum()
-    table.add_row("if it were even", "", *map(percent, even.tolist()))
+    table.add_row("all, if even", "", *map(percent, even.tolist()))
     if len(places) > HEADS_SHOWN:
         table.caption = f"{HEADS_SHOWN} of {len(places)} heads; all are on the page"
     Console().print(table)

@@ -144,4 +144,5 @@ def run(arguments: Arguments) -> int:
     steps = counted(outcome.step, "step")
     print(f"{out}: {steps} in {outcome.seconds:.0f} s, loss {loss:.4f}")
     print(f"test it: milepost evaluate {out}")
+    print(f"see what it counts: milepost look {out}")
     return 0

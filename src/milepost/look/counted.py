@@ -1,12 +1,6 @@
 """What each head counts: how its gates fall on the classes of tokens.
 
-With c_i the class of token i, and g_ij what a head's queries make of the keys,
-
-    falls_cd = Σ_{i in c} Σ_{j in d} g_ij               for queries of class c and keys of class d
-    share_d  = Σ_c falls_cd / Σ_cd falls_cd             of all that the head counts
-    amount   = Σ_cd falls_cd / (pairs that are seen)    how much it counts
-
-g is the gates of CoPE (how much the key counts), of FoX (1 − f_j, what is forgotten there) and of
+Gates are those of CoPE (how much the key counts), of FoX (1 − f_j, what is forgotten there) and of
 TAPE (how far the key's place has moved). Other encodings have none, and their attention stands for
 it: of stick-breaking attention the amount is then the share of the stick that is spent, of all
 others the share that goes to other tokens than the query.
@@ -29,6 +23,16 @@ from milepost.look.subject import Subject
 class Counted:
     """What the heads of one layer count, in fp64.
 
+    With c_i the class of token i, and g_ij what a head's queries make of the keys,
+
+        falls_cd    = Σ_{i in c} Σ_{j in d} g_ij             for queries of class c, keys of class d
+        share_d     = Σ_c falls_cd / Σ_cd falls_cd           of all that the head counts
+        amount      = Σ_cd falls_cd / Σ_cd pairs_cd          how much it counts
+        selectivity = ½ Σ_cd |falls_cd / Σ falls − pairs_cd / Σ pairs|
+
+    Selectivity is 0 where all pairs of tokens count alike, and near 1 where only few kinds do; 0
+    too where nothing counts.
+
     Attributes:
         of: the array that it is of, "gates" or "attention" (`milepost.look.shown`).
         meaning: what the amount says, in a few words.
@@ -44,6 +48,12 @@ class Counted:
     falls: Float[Tensor, "H C C"]
     pairs: Float[Tensor, "C C"]
     amount: Float[Tensor, " H"]
+
+    @property
+    def selectivity(self) -> Float[Tensor, " H"]:
+        """How far from even it is over the classes, from 0 to 1."""
+        falls = self.falls / self.falls.sum((1, 2), keepdim=True)
+        return ((falls - self.pairs / self.pairs.sum()).abs().sum((1, 2)) / 2).nan_to_num(0)
 
     def share(self, queries: str | None = None) -> Float[Tensor, "H C"]:
         """Of what the queries of a class count, or all queries, the part in each class of keys.

@@ -28,18 +28,28 @@ def runs() -> dict[Path, Settings]:
 
 
 def missing(found: dict[Path, Settings]) -> Iterator[Path]:
-    """The folders of those that are not trained to their end."""
+    """The folders of those that are not trained to their end, or hold something else."""
     for folder, settings in found.items():
         path = folder / rundir.CHECKPOINT
-        if not path.exists() or checkpoint.load(path)["counters"]["step"] < settings.steps:
+        content = checkpoint.load(path) if path.exists() else None
+        if (
+            content is None
+            or content["settings"] != settings
+            or content["counters"]["step"] < settings.steps
+        ):
             yield folder
 
 
-def make(folder: Path, settings: Settings, progress: Callable[[Progress], None]) -> bool:
+def make(
+    folder: Path,
+    settings: Settings,
+    progress: Callable[[Progress], None],
+    device: str | None = None,
+) -> bool:
     """Train one of them, or go on with it; whether it came to its end.
 
     Raises:
         UsageError: the folder cannot be written, or holds a run of other settings.
     """
     resume = (folder / rundir.CHECKPOINT).exists()
-    return not train(settings, folder, resume=resume, progress=progress).stopped
+    return not train(settings, folder, resume=resume, progress=progress, device=device).stopped

@@ -22,6 +22,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from milepost.errors import UsageError
+
 COUNTING = ("cope", "cope_alibi", "cope_bias", "cope_mlp")
 OPS = (*COUNTING, "bias", "forgetting", "hard", "relative", "softmax", "stick_breaking")
 
@@ -291,3 +293,21 @@ def interpolate(
     floor = position.floor()
     below, above = z.gather(-1, floor.long()), z.gather(-1, position.ceil().long())
     return below + (position - floor) * (above - below)
+
+
+def check_finite(layer: Layer, place: str) -> None:
+    """A `UsageError` where a model is broken, as by weights that have overflown."""
+    for name in layer.operands:
+        given = layer[name]
+        if not isinstance(given, Tensor) or not given.is_floating_point():
+            continue
+        # a bias of −inf hides a key
+        if (
+            given.isnan().any()
+            or given.eq(math.inf).any()
+            or (name != "bias" and given.isinf().any())
+        ):
+            raise UsageError(
+                f"{name} of {place} must be finite to be shown, got NaN or infinity: look for "
+                f"where the model's weights, or its encoding, come to that"
+            )

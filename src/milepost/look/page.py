@@ -13,6 +13,7 @@ import base64
 import html
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -27,18 +28,33 @@ from milepost.errors import UsageError
 from milepost.files import write_text
 from milepost.look import pack
 from milepost.look.counted import Counted, counts_by, of_layer
-from milepost.look.layer import Layer
-from milepost.look.shown import Shown, shown
+from milepost.look.layer import check_finite
+from milepost.look.shown import Shown, movement, shown
 from milepost.look.subject import Subject
 from milepost.wording import counted as numbered
+
+SCRIPTS = [f"{part}.js" for part in ("arrays", "state", "words", "text", "heads", "heat", "frame")]
+"""Of the page, in the order in which they build on each other."""
 
 SMALL = 64
 """Pixels of a small picture, each way."""
 
 
+@dataclass(frozen=True)
+class _Layer:
+    """What the page knows of a layer, and a block of text for each array of each of its heads.
+
+    A block is called subject-layer-head-name.
+    """
+
+    summary: dict[str, Any]
+    blocks: list[str]
+    counted: Counted
+
+
 def write(
     subjects: Sequence[Subject], path: Path, progress: Callable[[int, int], None] = lambda *_: None
-) -> None:
+) -> list[tuple[Counted, ...]]:
     """Write the page of one model and text, or of several to choose from, whole or not at all.
 
     Args:
@@ -46,39 +62,50 @@ def write(
         path: of the HTML file.
         progress: told how many layers are done, and of how many, after each.
 
+    Returns:
+        What the heads of each layer count, of each subject, which the page has too.
+
     Raises:
-        UsageError: there is nothing to show, or the file cannot be written.
+        UsageError: as `page`, or the file cannot be written.
     """
-    write_text(path, page(subjects, progress))
+    text, counts = _built(subjects, progress)
+    write_text(path, text)
+    return counts
 
 
-def page(
-    subjects: Sequence[Subject], progress: Callable[[int, int], None] = lambda *_: None
-) -> str:
+def page(subjects: Sequence[Subject]) -> str:
     """The page, as HTML.
 
     Raises:
-        UsageError: there is nothing to show.
+        UsageError: there is nothing to show, or a number that is to be shown is not finite.
     """
+    return _built(subjects, lambda *_: None)[0]
+
+
+def _built(
+    subjects: Sequence[Subject], progress: Callable[[int, int], None]
+) -> tuple[str, list[tuple[Counted, ...]]]:
     if not subjects:
         raise UsageError("subjects must be at least one, got none: give a model and a text")
     count, done = sum(len(subject.trace.layers) for subject in subjects), 0
     summaries: list[dict[str, Any]] = []
     blocks: list[str] = []
+    counts: list[tuple[Counted, ...]] = []
     for number, subject in enumerate(subjects):
-        layers = []
+        layers: list[_Layer] = []
         for at, arrays in enumerate(shown(subject.trace)):
-            summary, data = _layer(subject, subject.trace.layers[at], arrays, f"{number}-{at}")
-            layers.append(summary)
-            blocks += data
+            check_finite(subject.trace.layers[at], f"layer {at} of {subject.title}")
+            layers.append(_layer(subject, at, arrays, f"{number}-{at}"))
+            blocks += layers[-1].blocks
             done += 1
             progress(done, count)
-        summaries.append({**_summary(subject), "layers": layers})
+        counts.append(tuple(layer.counted for layer in layers))
+        summaries.append({**_summary(subject), "layers": [layer.summary for layer in layers]})
     # a < would end the block where the text of a token says </script>
     text = json.dumps(summaries, allow_nan=False).replace("<", "\\u003c")
     title = f"{subjects[0].title} – Milepost".encode(errors="backslashreplace").decode()
-    script = _resource("page.js")
-    return Template(_resource("page.html")).substitute(
+    script = "\n".join(map(_resource, SCRIPTS))
+    html_text = Template(_resource("page.html")).substitute(
         title=html.escape(title),
         style=_resource("page.css"),
         script=script,
@@ -86,6 +113,7 @@ def page(
         subjects=text,
         data="\n".join(blocks),
     )
+    return html_text, counts
 
 
 def _summary(subject: Subject) -> dict[str, Any]:
@@ -102,45 +130,42 @@ def _summary(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _layer(
-    subject: Subject, layer: Layer, arrays: Mapping[str, Shown], identity: str
-) -> tuple[dict[str, Any], list[str]]:
-    """What the page knows of a layer, and a block of text for each array of each head.
-
-    A block is called identity-head-name. Arrays are made one after another, each once.
-    """
-    codes, remainder = pack.codes(arrays), layer.remainder
+def _layer(subject: Subject, at: int, arrays: Mapping[str, Shown], identity: str) -> _Layer:
+    """What the page knows of a layer. Arrays are made one after another, each once."""
+    layer, codes = subject.trace.layers[at], pack.codes(arrays)
     described: dict[str, Any] = {}
     blocks: list[str] = []
-    summary: dict[str, Any] = {
-        "from": layer.visible[0].int().argmax(-1).tolist(),
-        "itself": bool(layer.visible[0].diagonal().any()),
-        "remainder": None if remainder is None else _rounded(remainder),
-        "moved": None,
-        "arrays": described,
-    }
-    for name, shown_ in arrays.items():
-        array, code = shown_.make(), codes[name]
+    counts: Counted | None = None
+    for name, one in arrays.items():
+        array, code = one.make(), codes[name]
         described[name] = {
-            "title": shown_.title,
-            "symbol": shown_.symbol,
-            "unit": shown_.unit,
-            "largest": shown_.largest,
+            "title": one.title,
+            "symbol": one.symbol,
+            "unit": one.unit,
+            "largest": one.largest,
             "code": code.name,
             "levels": code.levels,
-            "small": pack.text_of(_small(name, shown_.unit, array)),
+            "small": pack.text_of(_small(name, one.unit, array)),
         }
         if name == counts_by(layer, arrays):
-            summary["counted"] = _counted(of_layer(layer, arrays, subject.classes, array))
-        if name == "gates" and arrays["positions"].unit == "cosine":
-            summary["moved"] = _rounded(array.diagonal(dim1=1, dim2=2))
+            counts = of_layer(layer, arrays, subject.classes, array)
         if code not in (pack.DISTANCE, pack.SUMS):
             for head, of_head in enumerate(array):
                 text = pack.packed(of_head, code)
                 blocks.append(
                     f'<script type="text/plain" id="{identity}-{head}-{name}">{text}</script>'
                 )
-    return summary, blocks
+    assert counts is not None, "every layer has attention at least"
+    remainder, moves = layer.remainder, arrays["positions"].unit == "cosine" and "gates" in arrays
+    summary = {
+        "from": layer.visible[0].int().argmax(-1).tolist(),
+        "itself": bool(layer.visible[0].diagonal().any()),
+        "remainder": None if remainder is None else _rounded(remainder),
+        "moved": _rounded(movement(layer, subject.trace.layers[0])) if moves else None,
+        "arrays": described,
+        "counted": _counted(counts),
+    }
+    return _Layer(summary, blocks, counts)
 
 
 def _counted(counts: Counted) -> dict[str, Any]:
@@ -148,6 +173,7 @@ def _counted(counts: Counted) -> dict[str, Any]:
         "of": counts.of,
         "meaning": counts.meaning,
         "amount": _rounded(counts.amount),
+        "selectivity": _rounded(counts.selectivity),
         "falls": _rounded(counts.falls),
         "pairs": _rounded(counts.pairs),
     }
@@ -177,4 +203,4 @@ def _rounded(numbers: Tensor) -> Any:
 
 
 def _resource(name: str) -> str:
-    return files("milepost.look").joinpath(name).read_text(encoding="utf-8")
+    return files("milepost.look").joinpath("web", name).read_text(encoding="utf-8")

@@ -65,14 +65,21 @@ def _of_layer(layer: Layer, first: Layer) -> dict[str, Shown]:
         show("positions", "position", "p_ij", "count", lambda layer: layer.positions)
     elif layer.op == "forgetting":
         show("gates", "forgotten at the key", "1 − f_j", "share", forgotten)
-        show("positions", "left of the key", "exp(Λ_i − Λ_j)", "share", lambda x: x.decay.exp())
+        show(
+            "positions",
+            "what is left of the key",
+            "exp(Λ_i − Λ_j)",
+            "share",
+            lambda x: x.decay.exp(),
+        )
     elif layer.op == "stick_breaking":
         show("gates", "taken of what is left", "β_ij", "share", taken)
-        show("positions", "left of the stick", "Π_{k ≥ j} (1 − β_ik)", "share", left)
+        show("positions", "what is left of the stick", "Π_{k ≥ j} (1 − β_ik)", "share", left)
     elif layer.places is not None:
         if isinstance(layer.state, Tensor):
             moving = partial(moved, first=first)
-            show("gates", "moved since layer 0", "‖e_j − e⁰_j‖ / ‖e⁰_j‖", "share", moving)
+            symbol = "min(1, ‖e_j − e⁰_j‖ / ‖e⁰_j‖)"
+            show("gates", "moved since layer 0", symbol, "share", moving)
         show("positions", "alike in place", "⟨e_i, e_j⟩ / (‖e_i‖ ‖e_j‖)", "cosine", alike)
     else:
         show("positions", "distance", "i − j", "tokens", distance)
@@ -111,11 +118,15 @@ def alike(layer: Layer) -> Float[Tensor, "H S S"]:
 
 def moved(layer: Layer, first: Layer) -> Float[Tensor, "H S S"]:
     """How far the place of key j is from that of the first layer, and at most 1."""
+    return movement(layer, first)[:, None].clamp(max=1) * layer.visible
+
+
+def movement(layer: Layer, first: Layer) -> Float[Tensor, "H S"]:
+    """‖e_j − e⁰_j‖ / ‖e⁰_j‖ of TAPE, however far."""
     places, before = layer.places, first.places
     assert places is not None, "only TAPE moves them"
     assert before is not None, "only TAPE moves them"
-    distance = (places - before).norm(dim=-1) / before.norm(dim=-1)
-    return _for_heads(distance[:, None].clamp(max=1), layer) * layer.visible
+    return _for_heads((places - before).norm(dim=-1) / before.norm(dim=-1), layer)
 
 
 def distance(layer: Layer) -> Float[Tensor, "H S S"]:

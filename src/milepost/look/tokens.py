@@ -41,7 +41,7 @@ def token_classes(task: Task) -> dict[str, Bool[Tensor, " vocab"]]:
     """
     vocab = task.vocab
     if vocab == BYTES:
-        names = [class_of_character(chr(byte)) for byte in range(len(BYTES))]
+        names = [class_of_character(chr(byte) if byte < 0x80 else "") for byte in range(len(BYTES))]
     elif task.name in NAMED:
         of_word = {word: n for n, words in NAMED[task.name].items() for word in words.split()}
         names = [of_word[word] for word in vocab]
@@ -58,14 +58,14 @@ def token_classes(task: Task) -> dict[str, Bool[Tensor, " vocab"]]:
 
 
 def class_of_character(character: str) -> str:
-    """What a character of a text is; an empty one is "other"."""
+    """What a character of a text is, in any script; an empty one is "other"."""
     if character in ("\n", " "):
         return "newline" if character == "\n" else "space"
-    if character in (".", "!", "?"):
+    if character in (".", "!", "?", "。", "！", "？", "؟", "।"):
         return "sentence end"
-    if character.isascii() and character.isalnum():
-        return "digit" if character.isdigit() else "letter"
-    return "other"
+    if character.isdigit():
+        return "digit"
+    return "letter" if character.isalpha() else "other"
 
 
 def _part_of_statement(word: str) -> str:
@@ -118,7 +118,8 @@ def encode(task: Task, text: str) -> Int[Tensor, " S"]:
         known = {name: token for token, name in enumerate(task.vocab)}
         for word in text.split():
             if word not in known:
-                raise unknown(f"token of the {task.name} task", word, known)
+                wrong = unknown(f"token of the {task.name} task", word, known)
+                raise UsageError(f"{wrong}; tokens stand apart by spaces")
         tokens = [known[word] for word in text.split()]
     if not tokens:
         raise UsageError("text must have at least one token, got none: give one")

@@ -25,6 +25,7 @@ from typing import Any
 
 from milepost.errors import UsageError, unknown
 from milepost.files import write_text, write_whole
+from milepost.look.layer import check_finite
 from milepost.look.shown import NAMES, Shown, shown
 from milepost.look.subject import Subject
 from milepost.report import heat
@@ -70,8 +71,8 @@ def draw(
         last: show the last so many tokens alone, as queries and as keys; all if None.
 
     Raises:
-        UsageError: there is no such layer, head or array, the tokens are too many to be drawn
-            legibly, or matplotlib is missing.
+        UsageError: there is no such layer, head or array, a number is not finite, the tokens are
+            too many to be drawn legibly, or matplotlib is missing.
     """
     with _style(), warnings.catch_warnings():
         # the reader's fonts may have what ours lacks
@@ -148,6 +149,7 @@ def _style() -> Iterator[None]:
 
 def _figure(subject: Subject, names: Sequence[str], layer: int, head: int, last: int | None) -> Any:
     count = _count(subject, names, layer, head, last)
+    check_finite(subject.trace.layers[layer], f"layer {layer} of {printable(subject.title)}")
     arrays = shown(subject.trace)[layer]
     seen = subject.trace.layers[layer].seen
     seen = seen.expand(len(subject.trace.layers[layer].output), -1, -1)[head]
@@ -206,7 +208,7 @@ def _count(subject: Subject, names: Sequence[str], layer: int, head: int, last: 
     if count > LARGEST:
         raise UsageError(
             f"tokens must be at most {LARGEST} to be drawn legibly, got {count}: show the last of "
-            f"them alone, as with last={LARGEST}"
+            f"them alone, with last={LARGEST} (--last {LARGEST})"
         )
     return count
 
@@ -238,7 +240,7 @@ def _cut(text: str, letters: int) -> str:
 def _formula(symbol: str) -> str:
     """A symbol of `Shown` in TeX: indices below, functions upright."""
     symbol = re.sub("_([ijk]+)", r"_{\1}", symbol.replace("⁰", "^0"))
-    symbol = re.sub("(exp|max)", r"\\\1", symbol)
+    symbol = re.sub("(exp|max|min)", r"\\\1", symbol)
     return f"${symbol.replace(' ', chr(92) + ' ')}$"
 
 
